@@ -3,7 +3,7 @@
 //!
 //! Each table is a machine, its rows are states and its columns inputs. A state that is a mark upon
 //! another one (`condemned` upon `attached`) stands for it.
-use super::state::JobState;
+use super::state::{JobState, State};
 use crate::core::gang::Stage;
 use crate::core::roster::instance::{Instance, Life};
 use crate::core::roster::nodes::NodeState;
@@ -185,43 +185,43 @@ impl Core {
         };
         match input {
             Input::Role(from, event) => {
-                let instance = self.s.instances.life(*from);
+                let instance = self.s.roster.instances().life(*from);
                 meet(
                     INSTANCE,
-                    instance.map_or(0, |i| self.instance_row(i)),
+                    instance.map_or(0, |i| self.s.instance_row(i)),
                     role_column(event),
                 );
-                if let Some(column) = instance.and_then(|i| gang_column_of(i.id.role, event)) {
-                    meet(GANG, self.gang_row(), column);
+                if let Some(column) = instance.and_then(|i| gang_column_of(i.id().role, event)) {
+                    meet(GANG, self.s.gang_row(), column);
                 }
                 if let Some((trajectory, column)) = trajectory_column(event) {
-                    meet(TRAJECTORY, self.trajectory_row(trajectory, *from), column);
+                    meet(TRAJECTORY, self.s.trajectory_row(trajectory, *from), column);
                 }
             }
             Input::Gang(from, event) => {
                 let former = *from != self.s.gang.generation();
-                let row = if former { 0 } else { self.gang_row() };
+                let row = if former { 0 } else { self.s.gang_row() };
                 meet(GANG, row, gang_column(event));
             }
             Input::Node(node, event) => {
                 let state = self.node_state(*node);
-                let cordoned = self.s.nodes.get(*node).is_some_and(|n| n.cordoned);
+                let cordoned = self.s.roster.nodes().get(*node).is_some_and(|n| n.cordoned);
                 meet(NODE, node_row(state, cordoned), node_column(event));
             }
             Input::NodeJoined { node, .. } => {
-                let known = self.s.nodes.by_name(&node.name);
-                let cordoned = known.and_then(|id| self.s.nodes.get(id));
+                let known = self.s.roster.nodes().by_name(&node.name);
+                let cordoned = known.and_then(|id| self.s.roster.nodes().get(id));
                 let state = known.and_then(|id| self.node_state(id));
                 let cordoned = cordoned.is_some_and(|n| n.cordoned);
                 meet(NODE, node_row(state, cordoned), 0);
             }
-            Input::Start => meet(JOB, self.job_row(), 0),
-            Input::Timeout => meet(JOB, self.job_row(), 1),
-            Input::ClientRouteRequested { .. } => meet(JOB, self.job_row(), 2),
-            Input::RouteReleased { .. } => meet(JOB, self.job_row(), 3),
-            Input::ServiceLost { .. } => meet(JOB, self.job_row(), 4),
-            Input::Stop => meet(JOB, self.job_row(), 5),
-            Input::Operator(_, request) => meet(JOB, self.job_row(), request_column(request)),
+            Input::Start => meet(JOB, self.s.job_row(), 0),
+            Input::Timeout => meet(JOB, self.s.job_row(), 1),
+            Input::ClientRouteRequested { .. } => meet(JOB, self.s.job_row(), 2),
+            Input::RouteReleased { .. } => meet(JOB, self.s.job_row(), 3),
+            Input::ServiceLost { .. } => meet(JOB, self.s.job_row(), 4),
+            Input::Stop => meet(JOB, self.s.job_row(), 5),
+            Input::Operator(_, request) => meet(JOB, self.s.job_row(), request_column(request)),
         }
     }
 
@@ -229,24 +229,28 @@ impl Core {
     pub fn in_state(&self, machine: Machine, row: usize) -> usize {
         match machine {
             Machine::Instance(role) => {
-                let all = self.s.instances.role(role);
-                all.filter(|i| self.instance_row(i) == row).count()
+                let all = self.s.roster.instances().role(role);
+                all.filter(|i| self.s.instance_row(i) == row).count()
             }
-            Machine::Gang => usize::from(self.gang_row() == row),
+            Machine::Gang => usize::from(self.s.gang_row() == row),
             Machine::Node => {
                 let rows = self
                     .s
-                    .nodes
+                    .roster
+                    .nodes()
                     .iter()
                     .map(|n| node_row(Some(n.state), n.cordoned));
                 rows.filter(|of| *of == row).count()
             }
-            Machine::Job => usize::from(self.job_row() == row),
+            Machine::Job => usize::from(self.s.job_row() == row),
         }
     }
+}
 
+/// Which row a machine is in.
+impl State {
     fn job_row(&self) -> usize {
-        match (&self.s.job, self.s.orders.pause(), self.s.orders.planned()) {
+        match (&self.job, self.orders.pause(), self.orders.planned()) {
             (JobState::New, _, _) => 0,
             (JobState::Over(_), _, _) => 5,
             (JobState::Running, Some(pause), _) => 3 + usize::from(pause.reached),
@@ -256,7 +260,7 @@ impl Core {
     }
 
     fn gang_row(&self) -> usize {
-        match self.s.gang.stage() {
+        match self.gang.stage() {
             Stage::Forming => 1,
             Stage::Restoring => 2,
             Stage::Ready => 3,
@@ -267,14 +271,7 @@ impl Core {
     }
 
     fn trajectory_row(&self, trajectory: TrajectoryId, from: Incarnation) -> usize {
-        match self
-            .s
-            .work
-            .requests
-            .table()
-            .get(trajectory)
-            .map(|t| t.place)
-        {
+        match self.work.requests.table().get(trajectory).map(|t| t.place) {
             None => 0,
             Some(Place::Pending(_)) => 1,
             Some(Place::Leased(holder)) if holder == from => 2,
@@ -285,17 +282,17 @@ impl Core {
     }
 
     fn instance_row(&self, i: &Instance) -> usize {
-        match i.life {
+        match i.life() {
             // A place whose process is gone has no incarnation that anybody speaks for, but while its number
             // is on record and its restart waits.
             Life::None | Life::Waiting { .. } | Life::Homeless => 1,
             Life::Spawning { .. } => 2,
             Life::Starting { .. } => 3,
-            _ if i.condemned.is_some() => 8,
+            _ if i.condemned().is_some() => 8,
             Life::Unlinked { .. } => 9,
             Life::Attached if i.going() => 7,
-            Life::Attached if i.suspect.is_some() => 6,
-            Life::Attached if self.s.weights.of(i.id).pull().is_some() => 5,
+            Life::Attached if i.suspect().is_some() => 6,
+            Life::Attached if self.weights.of(i.id()).pull().is_some() => 5,
             Life::Attached => 4,
         }
     }

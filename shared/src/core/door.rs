@@ -14,6 +14,7 @@
 //! instance that was replaced, and after the job's end.
 use super::output::{Outcome, Output};
 use super::state::JobState;
+use crate::core::detect::{corruption, exception, exit};
 use crate::core::roster::instance::Instance;
 use crate::core::roster::instances::Current;
 use crate::core::roster::nodes::NodeState;
@@ -30,7 +31,7 @@ impl Core {
         match input {
             Input::Start => self.on_start(),
             Input::Timeout => {}
-            Input::Role(from, event) => match self.s.instances.current(from) {
+            Input::Role(from, event) => match self.s.roster.instances().current(from) {
                 Some(current) => self.take_from_role(current, event),
                 None => match self.mistaken_for(from, &event) {
                     Some(present) => self.take_from_role(present, event),
@@ -65,9 +66,10 @@ impl Core {
         if !ends || !self.config.mutant(Mutation::ExitOfFormer) {
             return None;
         }
-        let replaced = |i: &&Instance| i.before.as_ref().is_some_and(|(life, _)| *life == former);
+        let replaced = |i: &&Instance| i.before().is_some_and(|(life, _)| *life == former);
         self.s
-            .instances
+            .roster
+            .instances()
             .iter()
             .find(replaced)
             .map(Instance::current)
@@ -98,7 +100,7 @@ impl Core {
     fn take_from_role(&mut self, from: Current, event: RoleEvent) {
         match event {
             RoleEvent::Spawned { pid } => self.on_spawned(from, pid),
-            RoleEvent::SpawnFailed { reason } => self.on_spawn_failed(from, &reason),
+            RoleEvent::SpawnFailed { reason } => self.fault(exit::not_started(from.id, &reason)),
             RoleEvent::Attached { hello } => self.on_attached(from, &hello),
             RoleEvent::Detached => self.on_detached(from),
             RoleEvent::Exited { at, exit, detail } => self.on_exited(from, at, &exit, &detail),
@@ -125,7 +127,14 @@ impl Core {
                 version,
                 chunks,
                 total,
-            } => self.on_damaged(from, version, (chunks, total)),
+            } => {
+                let engine = self.s.roster.instances().of(from);
+                let chunks = (chunks, total);
+                let found = corruption::damaged(&self.s.weights, engine, version, chunks);
+                if let Some(verdict) = found {
+                    self.fault(verdict);
+                }
+            }
             RoleEvent::TrajectoryFinished {
                 trajectory,
                 reward,
@@ -165,7 +174,7 @@ impl Core {
                 oldest_version,
             } => self.on_finished(from, None, trajectory, reward, oldest_version),
             // An engine that was asked to end computes until it does, and the ranks wait for that.
-            RoleEvent::Exited { .. } => self.s.instances.has_left(from),
+            RoleEvent::Exited { .. } => self.s.roster.has_left(from),
             // The present incarnation, if there is one, speaks for itself.
             RoleEvent::Spawned { .. }
             | RoleEvent::SpawnFailed { .. }
@@ -203,7 +212,11 @@ impl Core {
                 reason,
             } => {
                 let reason = format!("step {step} failed: {reason}");
-                self.on_step_failed(rank, fault, reason);
+                let (gang, _, around) = self.gang();
+                let failed = exception::call_failed(&around, gang, rank, fault, reason);
+                if let Some(verdict) = failed {
+                    self.fault(verdict);
+                }
             }
             GangEvent::Published { version, bytes, .. } => self.on_published(version, bytes),
         }
@@ -212,7 +225,7 @@ impl Core {
     fn take_from_node(&mut self, from: NodeId, state: NodeState, event: NodeEvent) {
         match event {
             // Of one that is lost too: it is heard of again before it joins.
-            NodeEvent::Beat => self.s.nodes.beat(from, self.now),
+            NodeEvent::Beat => self.s.roster.beat(from, self.now),
             NodeEvent::Left { reason } => {
                 // The leader's own never leaves, and one that is gone cannot again.
                 if from != NodeId::LEADER && state == NodeState::Here {

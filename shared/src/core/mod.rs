@@ -21,33 +21,19 @@
 //! a rank whose link broke may have lost its call. Workers answer a repeated call from memory.
 //!
 //! # The machines
-//! The life of an instance (`instance`, `detect`, `restart`); each arrow to the left is a new
-//! incarnation, and whatever an older one still says is dropped at the `door` (I-1):
-//! ```text
-//!            Spawn          Spawned          Attached
-//!  waiting ───────► spawning ──────► starting ──────► attached ◄──────► unlinked
-//!     ▲                │ SpawnFailed    │ overdue,       │ Exited, verdict   │ grace over,
-//!     └────────────────┴────────────────┴── Exited ──────┴───────────────────┘ Exited
-//! ```
-//! The gang (`gang`); one rank's end is the end of the generation (I-1), and a version is published
-//! only after its step is committed, so that a trainer can be restored at it (I-5):
-//! ```text
-//!            all ranks attached        Restored          Published(committed)
-//!  forming ──────────► restoring ──────────► ready ───► publishing ──► ready ──► training
-//!     ▲                                        ▲                      batch done    │
-//!     └── any fault: new generation            └───────── StepDone: committed ──────┘
-//! ```
-//! Between *ready* and *training* a semi-sync gang prepares (`prepare`); whether the ranks or the hybrid
-//! engines have the trainer's slots is a machine of its own (`context`).
+//! Each is drawn beside its states, and a test fails where one is not in the drawing:
 //!
-//! A job that is paused begins nothing beyond a step; the module `pause` draws that machine.
-//!
-//! The job:
-//! ```text
-//!  new ── Start ──► running ──┬── last step committed and published ──► completed
-//!                             ├── Stop ─────────────────────────────► stopped
-//!                             └── no restart can help, budget spent ──► failed      (I-7)
-//! ```
+//! | machine | states | drawn in |
+//! | --- | --- | --- |
+//! | the job | `JobState`, `Outcome` | `state` |
+//! | an instance | `Life` | `roster/instance` |
+//! | a node | `NodeState` | `roster/nodes/table` |
+//! | the gang | `Stage` | `gang` |
+//! | whose the trainer's slots are; one engine in that | `Context`, `Turn` | `gang/context` |
+//! | a trajectory | `Place` | `work/trajectories/table` |
+//! | what a pull's source has for it | `Supply` | `weights/holder` |
+//! | an incident | `IncidentOutcome` | `recover/incident` |
+//! | a pause, a fault that waits, a planned change | | `ops/pause`, `ops/armed`, `ops/planned` |
 mod cells;
 mod config;
 mod detect;
@@ -94,9 +80,9 @@ pub use recover::incident::*;
 pub use recover::restart::{Action, Case, FirstIteration, Plan, decide};
 pub use recover::root::{Root, root};
 pub use recover::testimony::{Answer, ProcessState, Seen, Testimony};
-pub use roster::index::check::difference;
 pub use roster::instance::Restarted;
 pub use roster::nodes::{Home, Labels, Move, NoHome, Node, NodeSpec, NodeState, SlotRef};
+pub use router::check::difference;
 pub use state::State;
 pub use view::{InstanceView, NodeView, View};
 pub use weights::PullOrder;
@@ -106,7 +92,6 @@ use crate::ids::{Incarnation, InstanceId, Role};
 use crate::time::Time;
 use effects::Effects;
 use gang::Stage;
-use roster::index::Index;
 use state::JobState;
 use std::time::Duration;
 use timers::Timers;
@@ -116,15 +101,7 @@ use timers::Timers;
 pub struct Core {
     config: CoreConfig,
     s: State,
-    /// Derived from all of the above.
-    index: Index,
     timers: Timers,
-    /// Instances whose timers are to be set; kept for its memory.
-    rearm: Vec<InstanceId>,
-    /// Something changed that those without a slot wait for.
-    slots_due: bool,
-    /// Something changed about those that are to go.
-    retire_due: bool,
     /// The values that the gang has from the next step boundary on.
     next_config: Option<Box<CoreConfig>>,
     out: Effects,
@@ -159,28 +136,25 @@ impl Core {
         let mut config = config;
         for role in Role::ALL {
             // Scaled while it ran: what is there counts, not what it began with.
-            config.set_count(role, s.instances.wanted(role));
+            config.set_count(role, s.roster.instances().wanted(role));
         }
         let mut core = Self {
             config,
             s,
-            index: Index::default(),
             timers: Timers::default(),
-            rearm: Vec::new(),
-            slots_due: true,
-            retire_due: true,
             next_config: None,
             out: Effects::default(),
             now,
             started: false,
             rejoin,
         };
-        for node in core.s.nodes.ids() {
-            core.arm_node(node);
+        for node in core.s.roster.nodes().ids() {
+            let (roster, config) = (&core.s.roster, &core.config);
+            core.timers.arm_node(roster, config, node, now);
         }
         core.s.weights.look_again();
         core.s.recover.look_again();
-        core.sync();
+        core.derive();
         core
     }
 
@@ -205,7 +179,7 @@ impl Core {
             self.advance();
             self.account();
         }
-        self.sync();
+        self.derive();
     }
 
     /// The next thing to do, in order; none when all is done.
@@ -231,7 +205,7 @@ impl Core {
 
     /// The place whose present life this is. None: it is fenced, and its link is to be refused.
     pub fn is_current(&self, incarnation: Incarnation) -> Option<InstanceId> {
-        self.s.instances.life(incarnation).map(|i| i.id)
+        self.s.roster.instances().life(incarnation).map(|i| i.id())
     }
 
     /// Does whatever can be done now, from verdicts to dispatches, until nothing more can be: what one part
@@ -294,7 +268,7 @@ impl Core {
         if self.s.job != JobState::Running {
             return;
         }
-        self.sync();
+        self.derive();
         let (value, cause) = self.moment().worth();
         if let Some(closed) = self.s.ledger.turn(self.now, value, cause) {
             self.out.push(Output::Record(Record::Interval(closed)));

@@ -1,7 +1,6 @@
 //! How a job begins, and how it goes on after its daemon was away.
 use super::output::{Output, Record};
 use super::state::JobState;
-use crate::core::roster::instance::{Instance, Life};
 use crate::core::{Core, Mutation};
 use crate::ettr::Cause;
 use crate::time::Time;
@@ -34,29 +33,20 @@ impl Core {
             }
             self.open_batches();
         }
-        let there = self.s.instances.engines().filter(|i| i.has_process());
-        let there = there.map(|i| i.incarnation);
+        let there = self
+            .s
+            .roster
+            .instances()
+            .engines()
+            .filter(|i| i.has_process());
+        let there = there.map(|i| i.incarnation());
         self.s.work.rollouts.adopt(there);
-        let rules = &self.config.rules;
-        let attach = |i: &Instance| rules.attach_overdue.window.of(i.id.role);
-        for i in self.s.instances.iter_mut() {
-            let grace = now + attach(i);
-            match &mut i.life {
-                Life::Attached => i.life = Life::Unlinked { until: grace },
-                Life::Spawning { until } | Life::Starting { until } | Life::Unlinked { until } => {
-                    *until = grace;
-                }
-                Life::None | Life::Waiting { .. } | Life::Homeless => {}
-            }
-            i.suspect = None;
-            (i.health.asked, i.health.failures) = (None, 0);
-            (i.sampled_at, i.active_at, i.moved_at, i.tokens_at) = (Time(0), now, now, now);
-        }
+        self.s.roster.rejoin(now, &self.config);
         self.s.weights.rejoin(&self.config, now);
         self.stood_still();
         self.s.gang.rejoin();
         if self.s.job == JobState::Running {
-            self.s.instances.forget_turns();
+            self.s.roster.forget_turns();
         }
         self.s.recover.evidence_is_lost();
     }

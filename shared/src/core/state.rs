@@ -5,8 +5,7 @@ use crate::core::detect::durations::PhaseDurations;
 use crate::core::gang::Gang;
 use crate::core::ops::orders::Orders;
 use crate::core::recover::Recover;
-use crate::core::roster::instances::Instances;
-use crate::core::roster::nodes::NodeTable;
+use crate::core::roster::Roster;
 use crate::core::weights::Weights;
 use crate::core::work::Work;
 use crate::ids::{Generation, Incarnation, Role, Step, WeightVersion};
@@ -21,7 +20,6 @@ pub struct State {
     pub(super) started_at: Time,
     /// The latest time given.
     pub(super) last_now: Time,
-    pub(super) next_incarnation: Incarnation,
     pub(super) next_generation: Generation,
     pub(super) committed: Step,
     #[serde(flatten)]
@@ -29,10 +27,8 @@ pub struct State {
     pub(super) gang: Gang,
     #[serde(flatten)]
     pub(super) orders: Orders,
-    /// Its machines.
-    #[serde(default)]
-    pub(super) nodes: NodeTable,
-    pub(super) instances: Instances,
+    #[serde(flatten)]
+    pub(super) roster: Roster,
     #[serde(flatten)]
     pub(super) work: Work,
     #[serde(flatten)]
@@ -56,6 +52,14 @@ pub struct State {
 }
 
 /// Where the job is in its life.
+///
+/// ```text
+///       Start
+///  new ──────► running ──┬── last step committed and published ──► over: completed
+///   ▲                    ├── Stop ───────────────────────────────► over: stopped
+///   │                    └── no restart can help, budget spent ──► over: failed      (I-7)
+///   └── a job that was stopped is gone on with
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobState {
     /// Never started.
@@ -80,8 +84,7 @@ impl State {
     /// The memory of a job that was never started.
     pub(super) fn new(config: &super::CoreConfig) -> Self {
         Self {
-            nodes: NodeTable::new(config.first_nodes()),
-            instances: Instances::new(config),
+            roster: Roster::new(config),
             ..Self::empty()
         }
     }
@@ -92,14 +95,12 @@ impl State {
             job: JobState::New,
             started_at: Time(0),
             last_now: Time(0),
-            next_incarnation: Incarnation(1),
             next_generation: Generation(1),
             committed: Step(0),
             weights: Weights::default(),
             gang: Gang::default(),
             orders: Orders::default(),
-            nodes: NodeTable::default(),
-            instances: Instances::default(),
+            roster: Roster::default(),
             work: Work::default(),
             recover: Recover::default(),
             ledger: crate::ettr::Ledger::default(),
@@ -124,13 +125,14 @@ impl State {
         seen: Incarnation,
     ) -> Self {
         let published = (committed > Step(0)).then_some(WeightVersion(committed.0));
-        Self {
+        let mut state = Self {
             committed,
             weights: Weights::put_back(published, 0, []),
             next_generation: generation.next(),
-            next_incarnation: seen.next(),
             ..Self::new(config)
-        }
+        };
+        state.roster.number_from(seen.next());
+        state
     }
 
     /// A stopped job to be gone on with: every process of it has ended, so all places are empty and
@@ -140,13 +142,9 @@ impl State {
     pub(super) fn resumed(mut self, config: &super::CoreConfig) -> Self {
         // It may be a copy: whoever goes on from it writes all of it down first.
         self.last_taken = LastTaken::default();
-        self.weights = self.weights.resumed(self.instances.take_former());
-        self.instances = self.instances.all_touched();
+        self.weights = self.weights.resumed(self.roster.take_former());
+        self.roster = self.roster.resumed(config);
         self.work.requests.derived_anew();
-        self.nodes = match self.nodes.is_empty() {
-            true => NodeTable::new(config.first_nodes()),
-            false => self.nodes.all_changed(),
-        };
         if !matches!(self.job, JobState::Over(Outcome::Stopped)) {
             return self;
         }
@@ -154,7 +152,7 @@ impl State {
         // they would have if nobody had stopped the job.
         let ranks = match self.work.requests.table().divides(config.ranks) {
             true => config.ranks,
-            false => self.instances.count(Role::Trainer),
+            false => self.roster.instances().count(Role::Trainer),
         };
         let mut begins = config.clone();
         begins.set_count(Role::Trainer, ranks);
@@ -162,7 +160,8 @@ impl State {
             begins.set_count(Role::Hybrid, ranks);
         }
         let fresh = Self::new(&begins);
-        (self.job, self.instances, self.nodes) = (fresh.job, fresh.instances, fresh.nodes);
+        self.job = fresh.job;
+        self.roster.begin_anew(&begins);
         self.weights.forget_engines();
         // Nothing counts any more of what failed before: an operator looked at it in between.
         self.gang = fresh.gang;
@@ -181,7 +180,12 @@ impl State {
 
     /// How many instances the job has.
     pub fn instances(&self) -> usize {
-        self.instances.iter().count()
+        self.roster.instances().iter().count()
+    }
+
+    /// The life that runs in the slot in which this one ran before it.
+    pub(crate) fn successor(&self, life: Incarnation) -> Option<Incarnation> {
+        self.roster.instances().successor(life)
     }
 
     /// The last committed step.

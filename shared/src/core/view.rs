@@ -157,20 +157,24 @@ impl Core {
             context: (self.config.hybrids > 0).then_some(s.gang.context()),
             pause: self.pause(),
             started: s.started_at,
-            nodes: self.node_views(),
+            nodes: s.node_views(),
             instances: s
-                .instances
+                .roster
+                .instances()
                 .iter()
-                .map(|i| self.instance_view(i, now))
+                .map(|i| s.instance_view(i, now))
                 .collect(),
             incidents: s.recover.incidents().iter().cloned().collect(),
-            armed: all_armed(&s.instances),
+            armed: all_armed(s.roster.instances()),
             ettr: s.ledger.figures(now),
         }
     }
+}
 
+impl State {
     fn node_views(&self) -> Vec<NodeView> {
-        let nodes = self.s.nodes.ids().zip(self.s.nodes.iter());
+        let nodes = self.roster.nodes();
+        let nodes = nodes.ids().zip(nodes.iter());
         nodes
             .map(|(id, node)| NodeView {
                 node: node.clone(),
@@ -181,51 +185,53 @@ impl Core {
     }
 
     fn instance_view(&self, i: &Instance, now: Time) -> InstanceView {
-        let holder = self.s.weights.of(i.id);
+        let holder = self.weights.of(i.id());
         let pulled = holder.pull_seen();
-        let sampled_lately = now.since(i.sampled_at) < Duration::from_secs(5);
+        let sampled_lately = now.since(i.sampled_at()) < Duration::from_secs(5);
         InstanceView {
-            id: i.id,
-            incarnation: i.incarnation,
-            slot: i.slot.clone(),
-            pid: i.pid,
-            state: self.s.instance_word(i),
-            phase: i.phase,
-            phase_since: i.phase_since,
-            version: match i.id.role {
-                Role::Trainer => self.s.gang.serves(),
+            id: i.id(),
+            incarnation: i.incarnation(),
+            slot: i.slot().cloned(),
+            pid: i.pid(),
+            state: self.instance_word(i),
+            phase: i.phase(),
+            phase_since: i.phase_since(),
+            version: match i.id().role {
+                Role::Trainer => self.gang.serves(),
                 Role::Hybrid | Role::Rollout => holder.version(),
                 Role::Agent => None,
             },
-            tokens_total: i.tokens_before + i.sample.tokens_total,
-            tool_failures: i.tool_failures_before + i.sample.tool_failures,
-            callers_refused: i.callers_refused_before + i.sample.callers_refused,
-            tokens_per_s: if sampled_lately { i.tokens_per_s } else { 0.0 },
-            running: match i.id.role {
+            tokens_total: i.tokens_total(),
+            tool_failures: i.tool_failures(),
+            callers_refused: i.callers_refused(),
+            tokens_per_s: if sampled_lately {
+                i.tokens_per_s()
+            } else {
+                0.0
+            },
+            running: match i.id().role {
                 Role::Hybrid | Role::Rollout => i
-                    .sample
+                    .sample()
                     .running
-                    .max(self.s.work.rollouts.running(i.incarnation)),
-                Role::Agent => self.s.work.requests.table().leases(i.incarnation),
+                    .max(self.work.rollouts.running(i.incarnation())),
+                Role::Agent => self.work.requests.table().leases(i.incarnation()),
                 Role::Trainer => 0,
             },
-            restarts: i.restarts,
-            replaced: i.replaced,
-            restarted: i.restarted.iter().cloned().collect(),
-            cpu: if sampled_lately { i.cpu } else { 0.0 },
-            rss_bytes: i.sample.rss_bytes,
-            disk_read_bytes: i.sample.disk_read_bytes,
-            disk_write_bytes: i.sample.disk_write_bytes,
+            restarts: i.restarts(),
+            replaced: i.replaced(),
+            restarted: i.restarted().iter().cloned().collect(),
+            cpu: if sampled_lately { i.cpu() } else { 0.0 },
+            rss_bytes: i.sample().rss_bytes,
+            disk_read_bytes: i.sample().disk_read_bytes,
+            disk_write_bytes: i.sample().disk_write_bytes,
             admitted: holder.is_admitted(),
-            quarantined: i.quarantined,
+            quarantined: i.quarantined(),
             pull_version: pulled.map(|p| p.version),
             pull_bytes: pulled.map_or(0, |p| p.bytes),
             pull_total: pulled.map_or(0, |p| p.total),
         }
     }
-}
 
-impl State {
     /// What the job is about, in a word.
     pub(super) fn job_word(&self, config: &CoreConfig) -> &'static str {
         match &self.job {
@@ -240,19 +246,19 @@ impl State {
 
     /// How an instance is, in a word.
     pub(super) fn instance_word(&self, i: &Instance) -> &'static str {
-        let admitted = self.weights.of(i.id).is_admitted();
-        let recovering = self.recover.recoveries().iter().any(|r| r.covers(i.id));
-        match i.life {
+        let admitted = self.weights.of(i.id()).is_admitted();
+        let recovering = self.recover.recoveries().iter().any(|r| r.covers(i.id()));
+        match i.life() {
             _ if matches!(self.job, JobState::Over(_)) => "done",
             Life::Homeless => "waiting",
             Life::None | Life::Waiting { .. } => "down",
-            _ if i.suspect.is_some() || i.condemned.is_some() => "suspect",
+            _ if i.suspect().is_some() || i.condemned().is_some() => "suspect",
             Life::Unlinked { .. } => "suspect",
             // It is up, and has no weights that it could serve.
-            Life::Attached if i.id.role.is_engine() && !admitted && !i.quarantined => "stale",
+            Life::Attached if i.id().role.is_engine() && !admitted && !i.quarantined() => "stale",
             _ if recovering => "recovering",
             Life::Spawning { .. } | Life::Starting { .. } => "starting",
-            Life::Attached if i.quarantined => "quarantined",
+            Life::Attached if i.quarantined() => "quarantined",
             Life::Attached => "running",
         }
     }

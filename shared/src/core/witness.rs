@@ -1,9 +1,9 @@
 //! Whether somebody waits for what nobody will do. Three things wake a part of the controller that waits:
-//! an input, a timer (`index::check` holds those against the deadlines), and another part. Here it is
+//! an input, a timer (`router/check` holds those against the deadlines), and another part. Here it is
 //! looked at whether all that could be done was done, and whether those that are waited for are there.
 use super::Core;
 use super::output::Output;
-use super::state::JobState;
+use super::state::{JobState, State};
 use crate::ids::{Incarnation, Role};
 
 impl Core {
@@ -14,35 +14,7 @@ impl Core {
             return None;
         }
         let undone = || self.left_undone();
-        self.holder_that_is_gone().or_else(undone)
-    }
-
-    /// Whoever holds what others wait for must be the one that is there now.
-    fn holder_that_is_gone(&self) -> Option<String> {
-        let there = |life| self.s.instances.life(life).is_some_and(|i| i.has_process());
-        let held = self.s.work.requests.table().leased();
-        let mut orphans = held.iter().filter(|(_, agent)| !there(*agent));
-        if let Some((trajectory, agent)) = orphans.next() {
-            return Some(format!(
-                "{trajectory} is held by {agent}, which is not there"
-            ));
-        }
-        let there = |life: &Incarnation| self.s.instances.life(*life).is_some();
-        let mut pullers = self.s.instances.engines();
-        let stranded = pullers.find_map(|i| {
-            // One that has everything reads from nobody any more.
-            let pull = self.s.weights.of(i.id).pull();
-            let pull = pull.filter(|pull| pull.reads())?;
-            let gone = pull.sources.iter().find(|source| !there(source))?;
-            Some(format!("{} pulls from {gone}, which is replaced", i.id))
-        });
-        if stranded.is_some() {
-            return stranded;
-        }
-        let called = self.s.gang.is_called();
-        let mut ranks = self.s.instances.role(Role::Trainer);
-        let absent = ranks.find(|rank| !rank.has_process()).filter(|_| called);
-        absent.map(|rank| format!("the gang is called, and {} has no process", rank.id))
+        self.s.holder_that_is_gone().or_else(undone)
     }
 
     /// Everything that can be done without another input was done: all parts are asked once more, as if
@@ -54,15 +26,48 @@ impl Core {
         }
         let mut again = self.clone();
         again.out.clear();
-        (again.slots_due, again.retire_due) = (true, true);
         again.s.recover.look_again();
         again.s.weights.look_again();
-        drop(again.s.instances.iter_mut());
-        again.s.nodes = std::mem::take(&mut again.s.nodes).all_changed();
+        again.s.roster.look_again();
         again.advance();
-        again.sync();
+        again.derive();
         let told = |output: &&Output| !matches!(output, Output::Event(_));
         let undone = again.out.iter().find(told);
         undone.map(|output| format!("nothing changed, and yet this can be done: {output:?}"))
+    }
+}
+
+impl State {
+    /// Whoever holds what others wait for must be the one that is there now.
+    fn holder_that_is_gone(&self) -> Option<String> {
+        let there = |life| {
+            self.roster
+                .instances()
+                .life(life)
+                .is_some_and(|i| i.has_process())
+        };
+        let held = self.work.requests.table().leased();
+        let mut orphans = held.iter().filter(|(_, agent)| !there(*agent));
+        if let Some((trajectory, agent)) = orphans.next() {
+            return Some(format!(
+                "{trajectory} is held by {agent}, which is not there"
+            ));
+        }
+        let there = |life: &Incarnation| self.roster.instances().life(*life).is_some();
+        let mut pullers = self.roster.instances().engines();
+        let stranded = pullers.find_map(|i| {
+            // One that has everything reads from nobody any more.
+            let pull = self.weights.of(i.id()).pull();
+            let pull = pull.filter(|pull| pull.reads())?;
+            let gone = pull.sources.iter().find(|source| !there(source))?;
+            Some(format!("{} pulls from {gone}, which is replaced", i.id()))
+        });
+        if stranded.is_some() {
+            return stranded;
+        }
+        let called = self.gang.is_called();
+        let mut ranks = self.roster.instances().role(Role::Trainer);
+        let absent = ranks.find(|rank| !rank.has_process()).filter(|_| called);
+        absent.map(|rank| format!("the gang is called, and {} has no process", rank.id()))
     }
 }

@@ -88,7 +88,7 @@ impl Core {
     pub(super) fn moment(&self) -> Moment {
         let begun = self.s.gang.is_in_step();
         let recovers = |scope| self.s.recover.recoveries().iter().any(|r| r.scope == scope);
-        let works = |role| self.index_now().counts(role).works;
+        let works = |role| self.s.index_now().counts(role).works;
         Moment {
             trainer_slots: self.s.slots_of(&self.config, Role::Trainer),
             rollout_slots: self.s.slots_of(&self.config, Role::Rollout),
@@ -119,7 +119,7 @@ impl State {
             Role::Rollout => config.rollout_slots,
             _ => config.rank_slots,
         };
-        self.instances.count(role).saturating_mul(each)
+        self.roster.instances().count(role).saturating_mul(each)
     }
 
     /// T/(R+T): the trainer's part of the job's slots.

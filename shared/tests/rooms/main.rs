@@ -15,6 +15,7 @@
     clippy::disallowed_macros,
     reason = "it reads the sources and prints what it found"
 )]
+mod drawings;
 mod graph;
 mod tokens;
 mod tree;

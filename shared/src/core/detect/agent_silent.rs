@@ -35,21 +35,21 @@ settings! {
 
 /// When the rule falls, if nothing moves.
 pub fn due(sight: &Sight<'_>, i: &Instance) -> Option<Time> {
-    let applies = i.id.role == Role::Agent && i.was_attached() && i.condemned.is_none();
-    let tools = i.phase == Phase::AwaitingTool && !sight.config.mutant(Mutation::KillInTool);
-    let works = !tools && sight.work.requests.table().leases(i.incarnation) > 0;
-    let since = i.moved_at.max(i.phase_since);
+    let applies = i.id().role == Role::Agent && i.was_attached() && i.condemned().is_none();
+    let tools = i.phase() == Phase::AwaitingTool && !sight.config.mutant(Mutation::KillInTool);
+    let works = !tools && sight.work.requests.table().leases(i.incarnation()) > 0;
+    let since = i.moved_at().max(i.phase_since());
     let window = || {
         let rules = &sight.config.rules;
-        rules.agent_silent.window.at(Role::Agent, i.phase)
+        rules.agent_silent.window.at(Role::Agent, i.phase())
     };
-    (applies && works && i.sampled_at > since).then(|| since + window())
+    (applies && works && i.sampled_at() > since).then(|| since + window())
 }
 
 fn judge(sight: &Sight<'_>, i: &Instance) -> Option<Finding> {
-    let held = sight.work.requests.table().leases(i.incarnation);
-    let still = sight.now.since(i.moved_at).as_secs_f64();
+    let held = sight.work.requests.table().leases(i.incarnation());
+    let still = sight.now.since(i.moved_at()).as_secs_f64();
     let reason = format!("no processor time at all for {still:.1} s with {held} leases");
-    let verdict = Verdict::new(i.id, &RULE, reason).hanging();
+    let verdict = Verdict::new(i.id(), &RULE, reason).hanging();
     Some(Finding::Failed(verdict))
 }

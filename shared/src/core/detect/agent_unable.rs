@@ -13,8 +13,9 @@
 //! what comes next: the task, and in the end the job fails with this verdict instead of going round for
 //! ever.
 use super::{ByRole, Rule, Setting, Verdict, settings};
-use crate::core::roster::instances::Current;
-use crate::core::{Core, FaultKind, Mutation};
+use crate::core::effects::Cx;
+use crate::core::roster::instance::Instance;
+use crate::core::{FaultKind, Mutation};
 use crate::ids::Role;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
@@ -52,29 +53,25 @@ pub struct GivenBack {
     pub since: Time,
 }
 
-impl Core {
-    /// An agent worker gave a trajectory back. If that is all it does, it is the worker's fault.
-    pub(in crate::core) fn note_given_back(&mut self, agent: Current, reason: &str) {
-        let now = self.now;
-        let a = self.s.instances.of_mut(agent);
-        if a.given_back.times == 0 {
-            a.given_back.since = now;
-        }
-        a.given_back.times += 1;
-        let (who, row, condemned) = (a.id, a.given_back, a.condemned.is_some());
-        let set = &self.config.rules.agent_unable;
-        let lasts = now.since(row.since) >= set.lasting.of(Role::Agent);
-        if row.times < set.times.of(Role::Agent)
-            || !lasts
-            || condemned
-            || self.config.mutant(Mutation::ForgetReturned)
-        {
-            return;
-        }
-        let reason = format!(
-            "gave back {} trajectories in a row and finished none: {reason}",
-            row.times
-        );
-        self.fault(Verdict::new(who, &RULE, reason));
+/// An agent worker gave a trajectory back. If that is all it does, it is the worker's fault.
+pub(in crate::core) fn gives_back(
+    cx: &Cx<'_>,
+    agent: &mut Instance,
+    reason: &str,
+) -> Option<Verdict> {
+    let row = agent.gives_back(cx.now);
+    let set = &cx.config.rules.agent_unable;
+    let lasts = cx.now.since(row.since) >= set.lasting.of(Role::Agent);
+    if row.times < set.times.of(Role::Agent)
+        || !lasts
+        || agent.condemned().is_some()
+        || cx.config.mutant(Mutation::ForgetReturned)
+    {
+        return None;
     }
+    let reason = format!(
+        "gave back {} trajectories in a row and finished none: {reason}",
+        row.times
+    );
+    Some(Verdict::new(agent.id(), &RULE, reason))
 }

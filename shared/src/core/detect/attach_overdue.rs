@@ -58,26 +58,26 @@ settings! {
 
 /// When a process that was started must have linked.
 fn must_link(i: &Instance) -> Option<Time> {
-    let (Life::Spawning { until } | Life::Starting { until }) = i.life else {
+    let (Life::Spawning { until } | Life::Starting { until }) = i.life() else {
         return None;
     };
-    i.condemned.is_none().then_some(until)
+    i.condemned().is_none().then_some(until)
 }
 
 /// When one that lost its link must be back.
 fn must_link_again(i: &Instance) -> Option<Time> {
-    let Life::Unlinked { until } = i.life else {
+    let Life::Unlinked { until } = i.life() else {
         return None;
     };
-    i.condemned.is_none().then_some(until)
+    i.condemned().is_none().then_some(until)
 }
 
 fn is_late(_: &Sight<'_>, i: &Instance) -> Option<Finding> {
     let reason = "it was started and did not link in time";
-    Some(Finding::Failed(Verdict::new(i.id, &RULE, reason)))
+    Some(Finding::Failed(Verdict::new(i.id(), &RULE, reason)))
 }
 
 fn stays_away(_: &Sight<'_>, i: &Instance) -> Option<Finding> {
     let reason = "its link broke and did not come back";
-    Some(Finding::Failed(Verdict::new(i.id, &LINK_LOST, reason)))
+    Some(Finding::Failed(Verdict::new(i.id(), &LINK_LOST, reason)))
 }

@@ -34,7 +34,7 @@ settings! {
 /// When the rule falls, if no answer comes.
 pub fn due(sight: &Sight<'_>, i: &Instance) -> Option<Time> {
     let window = || sight.config.rules.context_switch.window.of(Role::Hybrid);
-    let since = i.turn.waits_since().filter(|_| i.condemned.is_none())?;
+    let since = i.turn().waits_since().filter(|_| i.condemned().is_none())?;
     i.was_attached().then(|| since + window())
 }
 
@@ -42,26 +42,15 @@ impl Core {
     pub(super) fn check_context_switches(&mut self, fallen: &[InstanceId]) {
         let now = self.now;
         for &id in fallen {
-            self.left_for_good(id);
-            let Some(i) = self.s.instances.get(id) else {
+            self.s.roster.end_leaving(id, now);
+            let Some(i) = self.s.roster.instances().get(id) else {
                 continue;
             };
-            if due(&self.sight(), i).is_some_and(|at| at <= now) {
-                let since = i.turn.waits_since().unwrap_or(now);
+            if due(&self.s.sight(self.now, &self.config), i).is_some_and(|at| at <= now) {
+                let since = i.turn().waits_since().unwrap_or(now);
                 let what = format!("no answer for {:.1} s", now.since(since).as_secs_f64());
                 self.switch_failed(id, &what);
             }
-        }
-    }
-
-    /// Nobody said that an engine ended which was to: its node is lost, or the word of it was.
-    fn left_for_good(&mut self, id: InstanceId) {
-        let now = self.now;
-        let overdue = |i: &Instance| i.leaving.is_some_and(|(_, until)| until <= now);
-        if self.s.instances.get(id).is_some_and(overdue)
-            && let Some(i) = self.s.instances.get_mut(id)
-        {
-            i.leaving = None;
         }
     }
 

@@ -14,8 +14,12 @@
 //! struck engine is found though nobody pulls from it. Of an engine of the user's what lies in shared
 //! memory is read, not what the engine made of it in its own.
 use super::{ByRole, Rule, Setting, Verdict, settings};
-use crate::core::roster::instances::Current;
-use crate::core::{Core, FaultKind, Incident};
+use crate::core::effects::Cx;
+use crate::core::recover::incident::Incidents;
+use crate::core::roster::Roster;
+use crate::core::roster::instance::Instance;
+use crate::core::weights::Weights;
+use crate::core::{FaultKind, Incident};
 use crate::ids::{Incarnation, InstanceId, Role, WeightVersion};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -43,92 +47,85 @@ settings! {
     }
 }
 
-impl Core {
-    /// A puller found a source's chunk to be corrupt; the pull itself is tried again elsewhere.
-    pub(in crate::core) fn corrupt(
-        &mut self,
-        puller: InstanceId,
-        source: Incarnation,
-        version: WeightVersion,
-    ) {
-        self.suspect_puller(puller, source);
-        let accused = self.s.instances.get(puller);
-        if accused.is_some_and(|i| i.corrupt_sources.len() > 1 && i.condemned.is_none()) {
-            let reason = "chunks from two sources differ in their digests at this puller only";
-            return self.fault(Verdict::new(puller, &RULE, reason));
-        }
-        let Some(i) = self.s.instances.life_mut(source) else {
-            return;
-        };
-        i.corrupt_reports += 1;
-        let (who, reports) = (i.id, i.corrupt_reports);
-        let most = self.config.rules.corruption.reports.of(who.role);
-        if reports < most || i.condemned.is_some() {
-            return;
-        }
-        let reason = format!(
-            "{reports} pulls from it brought chunks whose digests differ, the last one {puller}'s of \
-             {version}; it is quarantined"
-        );
-        self.fault(Verdict::new(who, &RULE, reason));
+/// A puller found a source's chunk to be corrupt; the pull itself is tried again elsewhere.
+pub(in crate::core) fn corrupt(
+    cx: &Cx<'_>,
+    roster: &mut Roster,
+    incidents: &Incidents,
+    puller: InstanceId,
+    (source, version): (Incarnation, WeightVersion),
+) -> Option<Verdict> {
+    suspect_puller(roster, incidents, puller, source);
+    let i = roster.instances().get(puller);
+    let alone = i.filter(|i| i.corrupt_sources().is_some_and(|s| s.len() > 1));
+    if alone.is_some_and(|i| i.condemned().is_none()) {
+        let reason = "chunks from two sources differ in their digests at this puller only";
+        return Some(Verdict::new(puller, &RULE, reason));
     }
+    let i = roster.life_mut(source)?;
+    let (who, reports) = (i.id(), i.is_reported());
+    let most = cx.config.rules.corruption.reports.of(who.role);
+    if reports < most || i.condemned().is_some() {
+        return None;
+    }
+    let reason = format!(
+        "{reports} pulls from it brought chunks whose digests differ, the last one {puller}'s of \
+         {version}; it is quarantined"
+    );
+    Some(Verdict::new(who, &RULE, reason))
+}
 
-    /// An engine found that it serves other bytes than it verified.
-    pub(in crate::core) fn on_damaged(
-        &mut self,
-        engine: Current,
-        version: WeightVersion,
-        (chunks, total): (u64, u64),
-    ) {
-        let serves = self.s.weights.of(engine.id).version();
-        // It went over to another version before this was heard: those bytes are nobody's.
-        if serves == Some(version) {
-            let what = format!("{chunks} of {total} chunks of {version} that it serves");
-            self.damaged_itself(engine, &what);
+/// An engine found that it serves other bytes than it verified.
+pub(in crate::core) fn damaged(
+    weights: &Weights,
+    engine: &Instance,
+    version: WeightVersion,
+    (chunks, total): (u64, u64),
+) -> Option<Verdict> {
+    let serves = weights.of(engine.id()).version();
+    // It went over to another version before this was heard: those bytes are nobody's.
+    let what = format!("{chunks} of {total} chunks of {version} that it serves");
+    (serves == Some(version)).then(|| damaged_itself(engine, &what))?
+}
+
+/// Bytes changed in an engine's own memory after it verified them.
+pub(in crate::core) fn damaged_itself(engine: &Instance, what: &str) -> Option<Verdict> {
+    let reason = format!("{what} are not what it verified when they came; it is quarantined");
+    let spared = engine.condemned().is_some();
+    (!spared).then(|| Verdict::new(engine.id(), &RULE, reason))
+}
+
+/// Notes that a puller found a source corrupt, as far as that may be the puller's own doing: not
+/// where another life found it too, nor where the source was replaced for something else since.
+fn suspect_puller(
+    roster: &mut Roster,
+    incidents: &Incidents,
+    puller: InstanceId,
+    source: Incarnation,
+) {
+    let Some(life) = roster.instances().get(puller).map(Instance::incarnation) else {
+        return;
+    };
+    let accused = roster.life_mut(source);
+    let finders = accused.map(|s| s.is_corrupt_to(life)).unwrap_or_default();
+    let others: Vec<Incarnation> = finders.into_iter().filter(|f| *f != life).collect();
+    for &other in &others {
+        if let Some(i) = roster.life_mut(other) {
+            i.blames_no_more(source);
         }
     }
-
-    /// Bytes changed in an engine's own memory after it verified them.
-    pub(in crate::core) fn damaged_itself(&mut self, engine: Current, what: &str) {
-        if self.s.instances.of(engine).condemned.is_none() {
-            let reason =
-                format!("{what} are not what it verified when they came; it is quarantined");
-            self.fault(Verdict::new(engine.id, &RULE, reason));
-        }
+    let i = roster.instances().get(puller);
+    let known = i.and_then(Instance::corrupt_sources);
+    let counts = |life: &Incarnation| {
+        let fell_for_it = |i: &Incident| i.incarnation == *life && i.rule == RULE.name;
+        roster.instances().life(*life).is_some() || incidents.iter().any(fell_for_it)
+    };
+    let known = known.into_iter().flatten().copied().filter(counts);
+    let mut found: BTreeSet<Incarnation> = known.collect();
+    if others.is_empty() {
+        found.insert(source);
     }
-
-    /// Notes that a puller found a source corrupt, as far as that may be the puller's own doing: not
-    /// where another life found it too, nor where the source was replaced for something else since.
-    fn suspect_puller(&mut self, puller: InstanceId, source: Incarnation) {
-        let Some(life) = self.s.instances.get(puller).map(|i| i.incarnation) else {
-            return;
-        };
-        let finders = self.s.instances.life_mut(source).map(|s| {
-            s.corrupt_to.insert(life);
-            s.corrupt_to.clone()
-        });
-        let others: Vec<Incarnation> = finders
-            .into_iter()
-            .flatten()
-            .filter(|f| *f != life)
-            .collect();
-        for &other in &others {
-            if let Some(i) = self.s.instances.life_mut(other) {
-                i.corrupt_sources.remove(&source);
-            }
-        }
-        let known = self.s.instances.get(puller).map(|i| &i.corrupt_sources);
-        let counts = |life: &Incarnation| {
-            let fell_for_it = |i: &Incident| i.incarnation == *life && i.rule == RULE.name;
-            self.is_current(*life).is_some() || self.s.recover.incidents().iter().any(fell_for_it)
-        };
-        let known = known.into_iter().flatten().copied().filter(counts);
-        let mut found: BTreeSet<Incarnation> = known.collect();
-        if others.is_empty() {
-            found.insert(source);
-        }
-        if let Some(i) = self.s.instances.get_mut(puller) {
-            i.corrupt_sources = found;
-        }
+    if let Some(i) = roster.get_mut(puller) {
+        i.blames(found);
     }
 }

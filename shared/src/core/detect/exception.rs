@@ -5,11 +5,11 @@
 //! An engine reports as well that a pull failed for a reason of its own (its memory, its device). That
 //! may pass, and nobody else is to blame; one that fails so again and again, with nothing between, would
 //! be told to pull for ever.
-use super::{Rule, Verdict};
-use crate::core::gang::any_rank;
+use super::{Rule, Verdict, numeric};
+use crate::core::gang::{Around, Gang, any_rank};
 use crate::core::recover::cause::Cause;
-use crate::core::roster::instances::Current;
-use crate::core::{CallFault, Core, FaultKind};
+use crate::core::roster::instance::Instance;
+use crate::core::{CallFault, FaultKind};
 use crate::ids::{Incarnation, Role};
 use crate::phase::Phase;
 
@@ -38,42 +38,34 @@ pub const RULE: Rule = Rule {
 /// Pulls that fail by themselves, one after the other, before their engine counts as broken.
 const OWN_FAILURES: u32 = 3;
 
-impl Core {
-    /// An engine's pull failed, and no source did: the `failures`-th in a row.
-    pub(in crate::core) fn pulls_failed_by_themselves(
-        &mut self,
-        puller: Current,
-        failures: u32,
-        reason: &str,
-    ) {
-        let i = self.s.instances.of(puller);
-        let who = i.id;
-        if failures >= OWN_FAILURES && i.condemned.is_none() {
-            let cause = Cause::of_error(reason);
-            let reason = format!("{failures} pulls in a row failed by themselves: {reason}");
-            self.fault(Verdict::new(who, &RULE, reason).came_of(cause));
-        }
+/// An engine's pull failed, and no source did: so many in a row.
+pub(in crate::core) fn pulls_failed(i: &Instance, failures: u32, reason: &str) -> Option<Verdict> {
+    if failures < OWN_FAILURES || i.condemned().is_some() {
+        return None;
     }
+    let cause = Cause::of_error(reason);
+    let reason = format!("{failures} pulls in a row failed by themselves: {reason}");
+    Some(Verdict::new(i.id(), &RULE, reason).came_of(cause))
+}
 
-    /// A call to the gang failed, its processes alive.
-    pub(in crate::core) fn on_step_failed(
-        &mut self,
-        rank: Option<Incarnation>,
-        fault: CallFault,
-        reason: String,
-    ) {
-        if !self.s.gang.is_called() {
-            // No call is under way.
-            return;
-        }
-        let rank = rank.and_then(|rank| self.s.instances.life(rank));
-        let who = rank.map_or(any_rank(), |i| i.id);
-        match fault {
-            CallFault::Exception => {
-                let cause = Cause::of_error(&reason);
-                self.fault(Verdict::new(who, &RULE, reason).came_of(cause));
-            }
-            CallFault::Numeric => self.numeric(who, reason),
-        }
+/// A call to the gang failed, its processes alive; none: no call is under way.
+pub(in crate::core) fn call_failed(
+    around: &Around<'_>,
+    gang: &Gang,
+    rank: Option<Incarnation>,
+    fault: CallFault,
+    reason: String,
+) -> Option<Verdict> {
+    if !gang.is_called() {
+        return None;
     }
+    let rank = rank.and_then(|rank| around.instances.life(rank));
+    let who = rank.map_or(any_rank(), Instance::id);
+    Some(match fault {
+        CallFault::Exception => {
+            let cause = Cause::of_error(&reason);
+            Verdict::new(who, &RULE, reason).came_of(cause)
+        }
+        CallFault::Numeric => numeric::verdict(who, reason),
+    })
 }

@@ -3,8 +3,9 @@ use super::{Rule, Verdict};
 use crate::core::recover::cause::{Cause, last_words};
 use crate::core::roster::instance::Instance;
 use crate::core::roster::instances::Current;
+use crate::core::state::State;
 use crate::core::{Core, Exit, FaultKind};
-use crate::ids::{Role, Step};
+use crate::ids::{InstanceId, Role, Step};
 use crate::phase::Phase;
 use crate::time::Time;
 
@@ -57,11 +58,11 @@ impl Core {
         exit: &Exit,
         detail: &str,
     ) {
-        let i = self.s.instances.of(current);
+        let i = self.s.roster.instances().of(current);
         if !i.has_process() {
             return;
         }
-        if i.condemned.is_some() {
+        if i.condemned().is_some() {
             // Its verdict fell before it went by itself.
             return self.execute(current.id, Some(current.incarnation));
         }
@@ -71,7 +72,7 @@ impl Core {
             // An engine takes minutes to come up, and its process attaches long before that.
             Exit::Code(code) => !i.was_attached() || *code == COULD_NOT_START,
         };
-        let mut verdict = Verdict::new(i.id, &RULE, words.clone())
+        let mut verdict = Verdict::new(i.id(), &RULE, words.clone())
             .came_of(Cause::of_exit(exit, detail))
             .ended();
         if !i.was_attached() || failed_start {
@@ -80,26 +81,27 @@ impl Core {
         verdict.exited = at;
         verdict.explained = *exit == Exit::Code(WRONG_WEIGHTS);
         verdict.startup_error = failed_start.then_some(words);
-        verdict.never_served = i.was_attached() && !self.has_served(i.id.role);
+        verdict.never_served = i.was_attached() && !has_served(&self.s, i.id().role);
         self.fault(verdict);
     }
+}
 
-    /// Whether an engine of this role has, or had, weights, or a gang was ever restored. One that attached
-    /// and then said that it cannot start proves nothing by having attached.
-    fn has_served(&self, role: Role) -> bool {
-        let mut of_role = self.s.instances.role(role);
-        match role {
-            Role::Agent => true,
-            Role::Trainer => self.s.restored || self.s.committed > Step(0),
-            Role::Rollout | Role::Hybrid => {
-                let had = |i: &Instance| self.s.weights.of(i.id).version().is_some();
-                of_role.any(|i| had(i) || i.tokens_before > 0)
-            }
+/// Whether an engine of this role has, or had, weights, or a gang was ever restored. One that attached
+/// and then said that it cannot start proves nothing by having attached.
+fn has_served(s: &State, role: Role) -> bool {
+    let mut of_role = s.roster.instances().role(role);
+    match role {
+        Role::Agent => true,
+        Role::Trainer => s.restored || s.committed > Step(0),
+        Role::Rollout | Role::Hybrid => {
+            let had = |i: &Instance| s.weights.of(i.id()).version().is_some();
+            of_role.any(|i| had(i) || i.tokens_before() > 0)
         }
     }
+}
 
-    pub(in crate::core) fn on_spawn_failed(&mut self, current: Current, reason: &str) {
-        let reason = format!("its process could not be started: {reason}");
-        self.fault(Verdict::new(current.id, &SPAWN, reason).ended());
-    }
+/// The verdict on a process that could not be started.
+pub(in crate::core) fn not_started(who: InstanceId, reason: &str) -> Verdict {
+    let reason = format!("its process could not be started: {reason}");
+    Verdict::new(who, &SPAWN, reason).ended()
 }

@@ -2,16 +2,18 @@
 use super::rule::Fall;
 use super::{Finding, RULES, Rule, Sight};
 use crate::core::Core;
+use crate::core::config::CoreConfig;
 use crate::core::output::Severity;
 use crate::core::roster::instance::Instance;
-use crate::core::state::JobState;
+use crate::core::state::{JobState, State};
 use crate::core::timers::TimerKey;
 use crate::ids::{InstanceId, Role};
+use crate::time::Time;
 
 impl Core {
     /// Applies every rule that is due by now.
     pub(in crate::core) fn check_deadlines(&mut self) {
-        self.sync();
+        self.derive();
         let fallen = self.timers.take_fallen(self.now);
         let (mut nodes, mut instances) = (Vec::new(), Vec::new());
         for key in fallen {
@@ -38,7 +40,7 @@ impl Core {
         }
         for &id in &fallen {
             // Its timer is set again, by what was found and done.
-            self.s.instances.touch(id);
+            self.s.roster.touch(id);
         }
     }
 
@@ -52,7 +54,7 @@ impl Core {
             Fall::Judge(judge) => judge,
         };
         for &id in fallen {
-            let sight = self.sight();
+            let sight = self.s.sight(self.now, &self.config);
             let is_due = |i: &&Instance| (watch.due)(&sight, i).is_some_and(|at| at <= sight.now);
             let due = sight.instances.get(id).filter(is_due);
             let Some(finding) = due.and_then(|i| judge(&sight, i)) else {
@@ -73,8 +75,8 @@ impl Core {
         match finding {
             Finding::Failed(verdict) => self.fault(verdict),
             Finding::Lasts(text) => {
-                if let Some(i) = self.s.instances.get_mut(id) {
-                    i.overrun = true;
+                if let Some(i) = self.s.roster.get_mut(id) {
+                    i.note_overrun();
                 }
                 self.event(Severity::Warn, kind, Some(id), text);
             }
@@ -92,27 +94,29 @@ impl Core {
         }
     }
 
-    /// What rules look at, now.
-    pub(in crate::core) fn sight(&self) -> Sight<'_> {
-        Sight {
-            now: self.now,
-            config: &self.config,
-            instances: &self.s.instances,
-            gang: &self.s.gang,
-            weights: &self.s.weights,
-            work: &self.s.work,
-            durations: &self.s.durations,
-            is_paused: self.s.orders.is_paused(),
-            resumed_at: self.s.orders.resumed_at(),
-            gang_is_condemned: self.index_counts(Role::Trainer).condemned > 0,
-        }
-    }
-
     /// Sources that were passed over for long enough may be tried again.
     fn end_avoidance(&mut self, fallen: &[InstanceId]) {
         let now = self.now;
         for &id in fallen {
             self.s.weights.end_avoidance(&self.config, now, id);
+        }
+    }
+}
+
+impl State {
+    /// What rules look at, now.
+    pub(in crate::core) fn sight<'a>(&'a self, now: Time, config: &'a CoreConfig) -> Sight<'a> {
+        Sight {
+            now,
+            config,
+            instances: self.roster.instances(),
+            gang: &self.gang,
+            weights: &self.weights,
+            work: &self.work,
+            durations: &self.durations,
+            is_paused: self.orders.is_paused(),
+            resumed_at: self.orders.resumed_at(),
+            gang_is_condemned: self.roster.counts(Role::Trainer).condemned > 0,
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Hardware: what a device shows of itself (`crate::hardware` says how grave it is). A device that
 //! failed takes the slots of those that compute on it with it; one that announces a failure is
 //! drained first: a rollout finishes its turns and moves, ranks move at the next step boundary
-//! (`nodes::drain`). A device that nobody of the job uses is only reported.
+//! (`router/slots`). A device that nobody of the job uses is only reported.
 use super::{Rule, Verdict};
 use crate::core::output::Severity;
+use crate::core::roster::instance::Instance;
 use crate::core::{Core, FaultKind};
 use crate::hardware::{Advice, Finding};
 use crate::ids::{Incarnation, IncidentId, InstanceId, NodeId, Role};
@@ -53,10 +54,10 @@ impl Core {
         // A process often ends of what its device does before the device is heard of: the next life is
         // in the same slot then.
         let place = |life: &Incarnation| {
-            let instances = &self.s.instances;
-            let next = || instances.life(self.successor(*life)?);
+            let instances = self.s.roster.instances();
+            let next = || instances.life(instances.successor(*life)?);
             let i = instances.life(*life).or_else(next)?;
-            Some((i.id, i.incarnation, i.slot.clone()?))
+            Some((i.id(), i.incarnation(), i.slot().cloned()?))
         };
         let mut hit: Vec<_> = users.iter().filter_map(place).collect();
         // A rank's fault is the first: the others' are folded under it.
@@ -65,8 +66,16 @@ impl Core {
         for (_, _, slot) in &hit {
             match advice {
                 Advice::Ignore | Advice::Note => {}
-                Advice::Drain => self.drain_slot(slot, &shown),
-                Advice::Fault => drop(self.lose_slot(slot)),
+                Advice::Drain if self.s.roster.drain_slot(slot) => {
+                    let slot = self.s.roster.nodes().named(slot);
+                    let text = format!("{slot} is drained: {shown}");
+                    self.event(Severity::Warn, "slot", None, text);
+                }
+                Advice::Drain => {}
+                Advice::Fault => {
+                    self.derive();
+                    self.s.roster.lose_slot(&self.config, slot);
+                }
             }
         }
         let mut first = None;
@@ -74,16 +83,6 @@ impl Core {
             let opened = self.device_failed(who, life, &shown, first);
             first = first.or(opened);
         }
-    }
-
-    /// The life that runs in the slot in which this one ran before it.
-    pub(crate) fn successor(&self, life: Incarnation) -> Option<Incarnation> {
-        let after = |i: &&crate::core::roster::instance::Instance| {
-            let before = i.before.as_ref();
-            before.is_some_and(|(old, slot)| *old == life && i.slot.as_ref() == Some(slot))
-        };
-        let next = self.s.instances.iter().find(after)?;
-        Some(next.incarnation).filter(|life| life.0 != 0)
     }
 
     /// The first rank's verdict takes its peers along, so another user may be another life by now.
@@ -94,10 +93,9 @@ impl Core {
         shown: &str,
         first: Option<IncidentId>,
     ) -> Option<IncidentId> {
-        let same = |i: &&crate::core::roster::instance::Instance| i.incarnation == life;
-        let there = self.s.instances.get(who).filter(same);
-        let strikes =
-            |i: &crate::core::roster::instance::Instance| i.has_process() && i.condemned.is_none();
+        let same = |i: &&Instance| i.incarnation() == life;
+        let there = self.s.roster.instances().get(who).filter(same);
+        let strikes = |i: &Instance| i.has_process() && i.condemned().is_none();
         if !there.is_some_and(strikes) || self.s.outcome().is_some() {
             return None;
         }

@@ -11,8 +11,8 @@
 //! the silent rule, whose own probe decides. Tokens that come while a probe waits are generation
 //! too: an engine so loaded that a probe starves is not sick (I-8).
 use super::{ByRole, Fall, Rule, Setting, Values, Verdict, Watch, settings};
-use crate::core::roster::instance::{Health, Instance};
-use crate::core::roster::instances::Current;
+use crate::core::effects::Cx;
+use crate::core::roster::instance::Instance;
 use crate::core::weights::Holder;
 use crate::core::{Core, FaultKind, Output, Severity};
 use crate::ids::{InstanceId, Role};
@@ -38,7 +38,7 @@ pub const RULE: Rule = Rule {
     kind: Some(FaultKind::Health),
     event: None,
     watch: Some(Watch {
-        due: |sight, i| due(i, sight.weights.of(i.id)),
+        due: |sight, i| due(i, sight.weights.of(i.id())),
         fall: Fall::Act(Core::check_health),
         is_learned: false,
     }),
@@ -91,137 +91,118 @@ impl HealthProbe {
 }
 
 fn applies(i: &Instance, holder: &Holder) -> bool {
-    let silent_rule_decides = i.suspect.is_some() && i.health.failures == 0;
-    i.id.role.is_engine()
+    let silent_rule_decides = i.suspect().is_some() && i.health().failures == 0;
+    i.id().role.is_engine()
         && i.attached()
         && holder.is_admitted()
-        && i.condemned.is_none()
+        && i.condemned().is_none()
         && !silent_rule_decides
-        && RULE.phases.contains(&i.phase)
+        && RULE.phases.contains(&i.phase())
 }
 
 /// When a probe is to be sent, or counts as failed.
 pub fn due(i: &Instance, holder: &Holder) -> Option<Time> {
-    applies(i, holder).then(|| i.health.asked.unwrap_or(i.health.next))
+    applies(i, holder).then(|| i.health().asked.unwrap_or(i.health().next))
 }
 
 impl Core {
-    /// A new life of an engine: its first probe waits until it can be expected to be warm.
-    pub(in crate::core) fn begin_health(&mut self, id: InstanceId) {
-        let next = self.now + self.config.rules.health_probe.first_wait.of(id.role);
-        if let Some(i) = self.s.instances.get_mut(id) {
-            i.health = Health {
-                next,
-                ..Health::default()
-            };
-        }
-    }
-
     pub(super) fn check_health(&mut self, fallen: &[InstanceId]) {
-        let now = self.now;
         for &id in fallen.iter().filter(|id| id.role.is_engine()) {
-            let interval = self.config.rules.health_probe.interval.of(id.role);
-            let holder = self.s.weights.of(id);
-            let Some(i) = self.s.instances.get_mut(id) else {
+            let (s, now) = (&mut self.s, self.now);
+            let Some(i) = s.roster.get_mut(id) else {
                 continue;
             };
-            if i.health.failures > 0 && i.suspect.is_some_and(|at| at <= now) && !applies(i, holder)
-            {
-                // Paused or unlinked: what was said of it before is void.
-                (i.suspect, i.health.asked, i.health.failures) = (None, None, 0);
-                i.health.next = now + interval;
-            }
-            let (current, asked) = (i.current(), i.health.asked);
-            if due(i, holder).is_none_or(|at| at > now) {
-                continue;
-            }
-            match asked {
-                Some(_) => self.probe_failed(current, "no answer in time"),
-                None => self.ask_health(id),
+            let mut cx = Cx {
+                now,
+                config: &self.config,
+                out: &mut self.out,
+            };
+            if let Some(verdict) = check(&mut cx, i, s.weights.of(id)) {
+                self.fault(verdict);
             }
         }
     }
+}
 
-    fn ask_health(&mut self, id: InstanceId) {
-        let timeout = self.config.rules.health_probe.timeout.of(id.role);
-        let until = self.now + timeout;
-        let Some(i) = self.s.instances.get_mut(id) else {
-            return;
-        };
-        i.health.asked = Some(until);
-        if i.suspect.is_some() {
-            i.suspect = Some(until);
-        }
-        let (incarnation, suspect) = (i.incarnation, i.suspect.is_some());
-        self.out.push(Output::Probe {
-            incarnation,
-            timeout,
-            suspect,
-        });
-    }
+/// A new life of an engine: its first probe waits until it can be expected to be warm.
+pub(in crate::core) fn begin(cx: &Cx<'_>, engine: &mut Instance) {
+    let wait = &cx.config.rules.health_probe.first_wait;
+    engine.begin_probes(cx.now + wait.of(engine.id().role));
+}
 
-    /// Tokens came: that is generation, which is all a probe asks for.
-    pub(in crate::core) fn generates(&mut self, current: Current) {
-        let interval = &self.config.rules.health_probe.interval;
-        let next = self.now + interval.of(current.id.role);
-        let i = self.s.instances.of_mut(current);
-        i.suspect = None;
-        (i.health.failures, i.health.asked) = (0, None);
-        i.health.next = i.health.next.max(next);
-    }
+/// Tokens came: that is generation, which is all a probe asks for.
+pub(in crate::core) fn generates(cx: &Cx<'_>, engine: &mut Instance) {
+    engine.generates(next(cx, engine));
+}
 
-    /// The answer to a probe of this rule.
-    pub(super) fn on_health(&mut self, current: Current, ok: bool) {
-        match ok {
-            true => self.probe_succeeded(current),
-            false => self.probe_failed(current, "it did not generate"),
-        }
+/// The answer to a probe of this rule.
+pub(super) fn answered(
+    cx: &mut Cx<'_>,
+    engine: &mut Instance,
+    holder: &Holder,
+    ok: bool,
+) -> Option<Verdict> {
+    if !ok {
+        return failed(cx, engine, holder, "it did not generate");
     }
+    let (id, next) = (engine.id(), next(cx, engine));
+    let failures = engine.probe_succeeded(cx.now, next);
+    if failures > 0 {
+        let text = format!("{id} generates again after {failures} failed probes and gets traffic");
+        cx.event(Severity::Info, "suspect", Some(id), text);
+    }
+    None
+}
 
-    fn probe_succeeded(&mut self, current: Current) {
-        let (now, rules) = (self.now, &self.config.rules);
-        let i = self.s.instances.of_mut(current);
-        let (id, failures) = (i.id, i.health.failures);
-        let next = now + rules.health_probe.interval.of(id.role);
-        i.health = Health {
-            next,
-            ..Health::default()
-        };
-        i.last_sign = now;
-        if failures > 0 {
-            i.suspect = None;
-            // The silent rule counts from here: it got no requests meanwhile.
-            i.tokens_at = now;
-            let text =
-                format!("{id} generates again after {failures} failed probes and gets traffic");
-            self.event(Severity::Info, "suspect", Some(id), text);
-        }
-    }
+/// When the next probe is due after one that is over now.
+fn next(cx: &Cx<'_>, engine: &Instance) -> Time {
+    let interval = &cx.config.rules.health_probe.interval;
+    cx.now + interval.of(engine.id().role)
+}
 
-    fn probe_failed(&mut self, current: Current, what: &str) {
-        let (now, set) = (self.now, &self.config.rules.health_probe);
-        let i = self.s.instances.of_mut(current);
-        let next = now + set.interval.of(i.id.role);
-        (i.health.asked, i.health.next) = (None, next);
-        // Paused meanwhile: it could not answer.
-        if !applies(i, self.s.weights.of(i.id)) {
-            return;
-        }
-        i.health.failures += 1;
-        let (id, failures) = (i.id, i.health.failures);
-        if failures >= set.threshold.of(id.role) {
-            i.suspect = None;
-            let reason = format!(
-                "{failures} probes in a row failed in {}, the last one: {what}; it is quarantined",
-                i.phase
-            );
-            return self.fault(Verdict::new(id, &RULE, reason).hanging());
-        }
-        i.suspect = Some(next);
-        if failures == 1 {
-            let text =
-                format!("{id} is suspect: a health probe failed ({what}); it gets no traffic");
-            self.event(Severity::Warn, "suspect", Some(id), text);
-        }
+fn check(cx: &mut Cx<'_>, i: &mut Instance, holder: &Holder) -> Option<Verdict> {
+    let now = cx.now;
+    let overdue = i.health().failures > 0 && i.suspect().is_some_and(|at| at <= now);
+    if overdue && !applies(i, holder) {
+        // Paused or unlinked: what was said of it before is void.
+        i.void_probes(next(cx, i));
     }
+    if due(i, holder).is_none_or(|at| at > now) {
+        return None;
+    }
+    if i.health().asked.is_some() {
+        return failed(cx, i, holder, "no answer in time");
+    }
+    let timeout = cx.config.rules.health_probe.timeout.of(i.id().role);
+    let suspect = i.ask(now + timeout);
+    cx.out.push(Output::Probe {
+        incarnation: i.incarnation(),
+        timeout,
+        suspect,
+    });
+    None
+}
+
+fn failed(cx: &mut Cx<'_>, i: &mut Instance, holder: &Holder, what: &str) -> Option<Verdict> {
+    let next = next(cx, i);
+    i.probe_is_over(next);
+    // Paused meanwhile: it could not answer.
+    if !applies(i, holder) {
+        return None;
+    }
+    let (id, failures) = (i.id(), i.probe_failed());
+    if failures >= cx.config.rules.health_probe.threshold.of(id.role) {
+        i.trust();
+        let reason = format!(
+            "{failures} probes in a row failed in {}, the last one: {what}; it is quarantined",
+            i.phase()
+        );
+        return Some(Verdict::new(id, &RULE, reason).hanging());
+    }
+    i.suspect_until(next);
+    if failures == 1 {
+        let text = format!("{id} is suspect: a health probe failed ({what}); it gets no traffic");
+        cx.event(Severity::Warn, "suspect", Some(id), text);
+    }
+    None
 }

@@ -3,7 +3,7 @@
 //! committed. Either way the gang goes back to the committed step, so no broken weights are published.
 use super::{Rule, Verdict};
 use crate::core::recover::cause::Cause;
-use crate::core::{Core, FaultKind, StepMetrics};
+use crate::core::{FaultKind, StepMetrics};
 use crate::ids::{InstanceId, Role};
 use crate::phase::Phase;
 
@@ -29,9 +29,8 @@ pub(in crate::core) fn not_a_number(metrics: &StepMetrics) -> Option<String> {
     broken.map(|(what, value)| format!("{value} as {what}"))
 }
 
-impl Core {
-    pub(in crate::core) fn numeric(&mut self, who: InstanceId, reason: String) {
-        let cause = Cause::of_error(&reason);
-        self.fault(Verdict::new(who, &RULE, reason).came_of(cause));
-    }
+/// The verdict on it.
+pub(in crate::core) fn verdict(who: InstanceId, reason: String) -> Verdict {
+    let cause = Cause::of_error(&reason);
+    Verdict::new(who, &RULE, reason).came_of(cause)
 }

@@ -37,13 +37,14 @@ settings! {
 
 /// When the rule falls, if it stays paused.
 pub fn due(sight: &Sight<'_>, i: &Instance) -> Option<Time> {
-    let told = i.id.role == Role::Hybrid && i.turn != Turn::Rolls;
-    let applies = i.id.role.is_engine() && i.phase == Phase::Paused && i.attached() && !i.overrun;
+    let told = i.id().role == Role::Hybrid && i.turn() != Turn::Rolls;
+    let applies =
+        i.id().role.is_engine() && i.phase() == Phase::Paused && i.attached() && !i.overrun();
     if !applies || told || sight.is_paused {
         return None;
     }
-    let window = sight.config.rules.paused_too_long.window.of(i.id.role);
-    Some(i.phase_since.max(sight.resumed_at) + window)
+    let window = sight.config.rules.paused_too_long.window.of(i.id().role);
+    Some(i.phase_since().max(sight.resumed_at) + window)
 }
 
 /// Says, once a pause, that it lasts.
@@ -51,7 +52,7 @@ fn judge(sight: &Sight<'_>, i: &Instance) -> Option<Finding> {
     Some(Finding::Lasts(format!(
         "{} is paused for {:.1} s, and neither by the job nor by the controller: whoever paused it has to \
          let it go on",
-        i.id,
-        sight.now.since(i.phase_since).as_secs_f64()
+        i.id(),
+        sight.now.since(i.phase_since()).as_secs_f64()
     )))
 }

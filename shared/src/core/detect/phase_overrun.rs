@@ -4,8 +4,8 @@
 //! learned for each role, from all its instances, and not before enough were seen. An event, no
 //! verdict: that a phase is long says nothing about health (I-8).
 use super::{ByPhase, ByRole, Fall, Finding, Rule, Setting, Sight, Watch, settings};
-use crate::core::Core;
 use crate::core::roster::instance::Instance;
+use crate::core::state::State;
 use crate::core::weights::Supply;
 use crate::ids::Role;
 use crate::phase::Phase;
@@ -59,12 +59,12 @@ settings! {
 
 /// The bound in force for an instance's phase; none while nothing is known.
 fn bound(sight: &Sight<'_>, i: &Instance) -> Option<Duration> {
-    let (set, role) = (&sight.config.rules.phase_overrun, i.id.role);
-    let given = set.bound.at(role, i.phase);
+    let (set, role) = (&sight.config.rules.phase_overrun, i.id().role);
+    let given = set.bound.at(role, i.phase());
     if !given.is_zero() {
         return Some(given);
     }
-    let seen = sight.durations.get(role, i.phase)?;
+    let seen = sight.durations.get(role, i.phase())?;
     let p99 = seen.percentile_99(set.samples.of(role).into())?;
     Some(p99.mul_f64(set.factor.of(role)).max(set.least.of(role)))
 }
@@ -76,40 +76,38 @@ fn since(sight: &Sight<'_>, i: &Instance) -> Option<Time> {
     if sight.is_paused {
         return None;
     }
-    if i.phase != Phase::PullWeights {
-        return Some(i.phase_since.max(sight.resumed_at));
+    if i.phase() != Phase::PullWeights {
+        return Some(i.phase_since().max(sight.resumed_at));
     }
-    let pull = sight.weights.of(i.id).pull();
+    let pull = sight.weights.of(i.id()).pull();
     let pull = pull.filter(|p| p.supply == Supply::Whole);
-    pull.map(|p| i.phase_since.max(p.since))
+    pull.map(|p| i.phase_since().max(p.since))
 }
 
 /// When the rule falls, if the phase goes on.
 pub fn due(sight: &Sight<'_>, i: &Instance) -> Option<Time> {
-    let applies = RULE.phases.contains(&i.phase) && i.was_attached() && !i.overrun;
+    let applies = RULE.phases.contains(&i.phase()) && i.was_attached() && !i.overrun();
     let bound = applies.then(|| bound(sight, i))?;
     Some(since(sight, i)? + bound?)
 }
 
 /// Says, once, that the instance's phase takes too long.
 fn judge(sight: &Sight<'_>, i: &Instance) -> Option<Finding> {
-    let took = sight.now.since(i.phase_since);
+    let took = sight.now.since(i.phase_since());
     let bound = bound(sight, i)?;
     Some(Finding::Lasts(format!(
         "{} is in {} for {:.1} s, longer than the bound of {:.1} s",
-        i.id,
-        i.phase,
+        i.id(),
+        i.phase(),
         took.as_secs_f64(),
         bound.as_secs_f64()
     )))
 }
 
-impl Core {
-    /// Learns how long the phase took that an instance leaves; nothing of one that a pause fell into.
-    pub(in crate::core) fn learn_phase(&mut self, role: Role, phase: Phase, took: Duration) {
-        let paused = self.s.orders.is_paused() || self.now.since(self.s.orders.resumed_at()) < took;
-        if RULE.phases.contains(&phase) && !paused {
-            self.s.durations.add(role, phase, took);
-        }
+/// Learns how long the phase took that an instance leaves; nothing of one that a pause fell into.
+pub(in crate::core) fn learn(s: &mut State, now: Time, role: Role, phase: Phase, took: Duration) {
+    let paused = s.orders.is_paused() || now.since(s.orders.resumed_at()) < took;
+    if RULE.phases.contains(&phase) && !paused {
+        s.durations.add(role, phase, took);
     }
 }

@@ -26,11 +26,17 @@
 //! part in its group's mean. Its step trains on the rest of the batch, and consumes it with that. A
 //! batch of which nothing is left fails the job: no restart can help.
 use super::{ForAll, Rule, Setting, Verdict, exit, health_probe, rollout_silent, settings};
+use crate::core::effects::Cx;
 use crate::core::output::{Output, Record, Severity};
 use crate::core::recover::deaths::{Death, InFlight, Taken};
+use crate::core::roster::instance::Instance;
+use crate::core::roster::instances::Instances;
+use crate::core::state::State;
+use crate::core::work::Work;
 use crate::core::work::trajectories::Place;
 use crate::core::{Core, CoreConfig, Mutation};
 use crate::ids::{IncidentId, Role, TrajectoryId};
+use crate::time::Time;
 use std::time::Duration;
 
 /// A trajectory that takes engines along.
@@ -91,10 +97,10 @@ impl Core {
     /// and the engines that died before have their strikes back.
     pub(in crate::core) fn blame(&mut self, verdict: &mut Verdict) -> Blame {
         let engines = self.config.poison_after();
-        if engines == 0 || !self.fails_by_itself(verdict) {
+        if engines == 0 || !fails_by_itself(self.s.roster.instances(), verdict) {
             return Blame::default();
         }
-        let in_flight = self.died_with(verdict);
+        let in_flight = died_with(&self.s, verdict, self.now);
         let live = |id: TrajectoryId| {
             let place = self.s.work.requests.table().get(id).map(|t| t.place);
             matches!(place, Some(Place::Pending(_) | Place::Leased(_)))
@@ -114,11 +120,8 @@ impl Core {
         let before = self.s.recover.deaths.charge(id);
         for death in &before {
             let (kind, at) = (death.kind, death.engine.at);
-            if let Some(i) = self.s.instances.get_mut(death.engine.who) {
-                i.strikes.take_back(kind, at);
-                if let Some(cause) = death.cause {
-                    i.causes.take_back(cause, at);
-                }
+            if let Some(i) = self.s.roster.get_mut(death.engine.who) {
+                i.take_back(kind, death.cause, at);
             }
         }
         let how = verdict.reason.clone();
@@ -137,12 +140,12 @@ impl Core {
         verdict: &Verdict,
         incident: IncidentId,
     ) {
-        let Some(i) = self.s.instances.get(verdict.who) else {
+        let Some(i) = self.s.roster.instances().get(verdict.who) else {
             return;
         };
         let last = Taken {
             who: verdict.who,
-            incarnation: i.incarnation,
+            incarnation: i.incarnation(),
             at: self.now,
             how: blame.how,
             incident,
@@ -151,7 +154,10 @@ impl Core {
             in_flight, culprit, ..
         } = blame;
         match culprit {
-            Some((id, before)) => self.set_aside(id, &before, last),
+            Some((id, before)) => {
+                let (work, mut cx) = self.work();
+                set_aside(&mut cx, work, id, &before, last);
+            }
             None if in_flight != InFlight::default() => {
                 let cause = verdict.cause.as_ref().map(|cause| cause.fingerprint);
                 let death = Death::new(last, verdict.kind, cause, in_flight);
@@ -161,52 +167,51 @@ impl Core {
             None => {}
         }
     }
+}
 
-    /// Whether the engine failed, and nothing but its requests is known to explain that.
-    fn fails_by_itself(&self, verdict: &Verdict) -> bool {
-        let rules = [&exit::RULE, &rollout_silent::RULE, &health_probe::RULE];
-        let engine = self.s.instances.get(verdict.who);
-        let struck = engine.is_none_or(|i| i.struck.is_some());
-        verdict.who.role.is_engine()
-            && rules.contains(&verdict.rule)
-            && !struck
-            && !verdict.explained
+/// Whether the engine failed, and nothing but its requests is known to explain that.
+fn fails_by_itself(instances: &Instances, verdict: &Verdict) -> bool {
+    let rules = [&exit::RULE, &rollout_silent::RULE, &health_probe::RULE];
+    let engine = instances.get(verdict.who);
+    let struck = engine.is_none_or(|i| i.struck().is_some());
+    verdict.who.role.is_engine() && rules.contains(&verdict.rule) && !struck && !verdict.explained
+}
+
+/// What was in flight on it when it died.
+fn died_with(s: &State, verdict: &Verdict, now: Time) -> InFlight {
+    let since = verdict.exited.unwrap_or(now) - BROKEN_OFF;
+    let engine = s.roster.instances().get(verdict.who);
+    let life = engine.map(Instance::incarnation);
+    let given = life.and_then(|life| s.work.rollouts.in_flight(life, since));
+    given.into_iter().flatten().collect()
+}
+
+/// It is handed out no more, and its step does without it.
+fn set_aside(cx: &mut Cx<'_>, work: &mut Work, id: TrajectoryId, before: &[Death], last: Taken) {
+    if cx.config.mutant(Mutation::PoisonIgnored) {
+        return;
     }
-
-    fn died_with(&self, verdict: &Verdict) -> InFlight {
-        let since = verdict.exited.unwrap_or(self.now) - BROKEN_OFF;
-        let engine = self.s.instances.get(verdict.who).map(|i| i.incarnation);
-        let given = engine.and_then(|life| self.s.work.rollouts.in_flight(life, since));
-        given.into_iter().flatten().collect()
-    }
-
-    /// It is handed out no more, and its step does without it.
-    fn set_aside(&mut self, id: TrajectoryId, before: &[Death], last: Taken) {
-        if self.config.mutant(Mutation::PoisonIgnored) {
-            return;
-        }
-        let holder = self.s.work.requests.set_aside(id);
-        let who = last.who;
-        let text = format!(
-            "{who} {} died with trajectory {id} in flight{}, and no other was on all of them: it is \
-             set aside, step {} trains without it, and the deaths count against no engine",
-            last.incarnation,
-            as_on(before),
-            id.batch
-        );
-        let engines = before.iter().map(|d| d.engine.clone());
-        self.out.push(Output::Record(Record::SetAside {
+    let holder = work.requests.set_aside(id);
+    let who = last.who;
+    let text = format!(
+        "{who} {} died with trajectory {id} in flight{}, and no other was on all of them: it is \
+         set aside, step {} trains without it, and the deaths count against no engine",
+        last.incarnation,
+        as_on(before),
+        id.batch
+    );
+    let engines = before.iter().map(|d| d.engine.clone());
+    cx.out.push(Output::Record(Record::SetAside {
+        trajectory: id,
+        engines: engines.chain([last]).collect(),
+    }));
+    if let Some(agent) = holder {
+        cx.out.push(Output::Revoke {
+            agent,
             trajectory: id,
-            engines: engines.chain([last]).collect(),
-        }));
-        if let Some(agent) = holder {
-            self.out.push(Output::Revoke {
-                agent,
-                trajectory: id,
-            });
-        }
-        self.event(Severity::Fault, "poison", Some(who), text);
+        });
     }
+    cx.event(Severity::Fault, "poison", Some(who), text);
 }
 
 /// The engines that died before, in words.

@@ -35,9 +35,9 @@ settings! {
 
 /// When the running pull counts as stalled.
 pub fn due(sight: &Sight<'_>, i: &Instance) -> Option<Time> {
-    let window = sight.config.rules.pull_stall.window.of(i.id.role);
+    let window = sight.config.rules.pull_stall.window.of(i.id().role);
     let moves = |p: &&Pull| matches!(p.supply, Supply::Whole | Supply::Flows);
-    let holder = sight.weights.of(i.id);
+    let holder = sight.weights.of(i.id());
     let pull = holder.pull().filter(moves)?;
     // One that has everything may be told to pull again, and still waits for its requests to end.
     let all = |(bytes, total): (u64, u64)| bytes >= total;
@@ -45,12 +45,12 @@ pub fn due(sight: &Sight<'_>, i: &Instance) -> Option<Time> {
 }
 
 fn judge(sight: &Sight<'_>, i: &Instance) -> Option<Finding> {
-    let pull = sight.weights.of(i.id).pull()?;
+    let pull = sight.weights.of(i.id()).pull()?;
     let (version, source) = (pull.version, *pull.sources.first()?);
     let silent = sight.now.since(pull.moved_at).as_secs_f64();
     let text = format!(
         "{}'s pull of {version} from {source} brought no bytes for {silent:.1} s, and nobody said why",
-        i.id
+        i.id()
     );
     Some(Finding::Stalls {
         order: PullOrder::of(pull),

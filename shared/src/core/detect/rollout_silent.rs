@@ -5,10 +5,12 @@
 //! must be running there (a stopped process can't report its phase), and to one that was told to
 //! pull weights and uses no processor time at all. Silent elsewhere: tools and pauses may take as
 //! long as they like. A hybrid engine whose slot is its rank's has no requests, whatever the tickets.
-use super::{ByPhase, ByRole, Fall, Rule, Setting, Sight, Verdict, Watch, settings};
+use super::{ByPhase, ByRole, Fall, Rule, Setting, Sight, Verdict, Watch, health_probe, settings};
+use crate::core::effects::Cx;
 use crate::core::gang::context::Turn;
 use crate::core::roster::instance::Instance;
 use crate::core::roster::instances::Current;
+use crate::core::weights::Holder;
 use crate::core::{Core, FaultKind, Mutation, Output, Severity};
 use crate::ids::{InstanceId, Role};
 use crate::phase::Phase;
@@ -47,29 +49,33 @@ settings! {
 }
 
 fn silent_since(sight: &Sight<'_>, i: &Instance) -> Option<Time> {
-    let applies =
-        i.id.role.is_engine() && i.was_attached() && i.condemned.is_none() && i.suspect.is_none();
-    let paused = i.phase == Phase::Paused;
-    let loaded = match i.phase {
-        _ if i.turn != Turn::Rolls => false,
-        Phase::Generating => i.sample.running > 0 || sight.work.rollouts.running(i.incarnation) > 0,
+    let applies = i.id().role.is_engine()
+        && i.was_attached()
+        && i.condemned().is_none()
+        && i.suspect().is_none();
+    let paused = i.phase() == Phase::Paused;
+    let loaded = match i.phase() {
+        _ if i.turn() != Turn::Rolls => false,
+        Phase::Generating => {
+            i.sample().running > 0 || sight.work.rollouts.running(i.incarnation()) > 0
+        }
         Phase::AwaitingTool | Phase::Paused => false,
-        _ => sight.work.rollouts.running(i.incarnation) > 0,
+        _ => sight.work.rollouts.running(i.incarnation()) > 0,
     };
-    let pulls = sight.weights.of(i.id).is_about_to_pull();
+    let pulls = sight.weights.of(i.id()).is_about_to_pull();
     let since = match (loaded, pulls) {
-        (true, _) => i.tokens_at,
-        (false, true) if !paused || i.id.role == Role::Hybrid => i.tokens_at.max(i.moved_at),
+        (true, _) => i.tokens_at(),
+        (false, true) if !paused || i.id().role == Role::Hybrid => i.tokens_at().max(i.moved_at()),
         (false, _) => return None,
     };
-    (applies && i.sampled_at > since).then_some(since)
+    (applies && i.sampled_at() > since).then_some(since)
 }
 
 /// When the rule falls, if no token comes.
 pub fn due(sight: &Sight<'_>, i: &Instance) -> Option<Time> {
     let window = || {
         let rules = &sight.config.rules;
-        rules.rollout_silent.window.at(i.id.role, i.phase)
+        rules.rollout_silent.window.at(i.id().role, i.phase())
     };
     silent_since(sight, i).map(|since| since + window())
 }
@@ -78,16 +84,16 @@ impl Core {
     pub(super) fn check_rollouts_silent(&mut self, fallen: &[InstanceId]) {
         let now = self.now;
         for &id in fallen.iter().filter(|id| id.role.is_engine()) {
-            let Some(i) = self.s.instances.get(id) else {
+            let Some(i) = self.s.roster.instances().get(id) else {
                 continue;
             };
-            if due(&self.sight(), i).is_some_and(|at| at <= now) {
-                let (incarnation, phase) = (i.incarnation, i.phase);
+            if due(&self.s.sight(self.now, &self.config), i).is_some_and(|at| at <= now) {
+                let (incarnation, phase) = (i.incarnation(), i.phase());
                 let timeout = self.config.rules.rollout_silent.probe_timeout.of(id.role);
                 let until = now + timeout;
-                let silence = now.since(i.tokens_at).as_secs_f64();
-                if let Some(i) = self.s.instances.get_mut(id) {
-                    i.suspect = Some(until);
+                let silence = now.since(i.tokens_at()).as_secs_f64();
+                if let Some(i) = self.s.roster.get_mut(id) {
+                    i.suspect_until(until);
                 }
                 self.out.push(Output::Probe {
                     incarnation,
@@ -97,53 +103,62 @@ impl Core {
                 let text =
                     format!("{id} is suspect: no sign of work in {phase} for {silence:.1} s");
                 self.event(Severity::Warn, "suspect", Some(id), text);
-            } else if i.suspect.is_some_and(|at| at <= now)
-                && i.health.failures == 0
-                && i.condemned.is_none()
+            } else if i.suspect().is_some_and(|at| at <= now)
+                && i.health().failures == 0
+                && i.condemned().is_none()
             {
-                let current = i.current();
-                self.silent_for_good(current, "a health probe got no answer in time");
+                let (roster, cx) = self.roster();
+                let i = roster.get_mut(id);
+                let what = "a health probe got no answer in time";
+                if let Some(verdict) = i.and_then(|i| silent_for_good(&cx, i, what)) {
+                    self.fault(verdict);
+                }
             }
         }
     }
 
     pub(in crate::core) fn on_probed(&mut self, current: Current, ok: bool) {
-        let now = self.now;
-        let i = self.s.instances.of_mut(current);
-        if i.condemned.is_some() {
-            return;
+        let holder = self.s.weights.of(current.id);
+        let mut cx = Cx {
+            now: self.now,
+            config: &self.config,
+            out: &mut self.out,
+        };
+        let engine = self.s.roster.of_mut(current);
+        if let Some(verdict) = answered(&mut cx, engine, holder, ok) {
+            self.fault(verdict);
         }
-        if i.suspect.is_none() || i.health.failures > 0 {
-            if i.health.asked.is_some() {
-                self.on_health(current, ok);
-            }
-            return;
-        }
-        if !ok {
-            return self.silent_for_good(current, "a health probe failed");
-        }
-        (i.suspect, i.tokens_at, i.last_sign) = (None, now, now);
-        i.health.asked = None;
-        let id = i.id;
-        let text = format!("{id} answered its probe and gets traffic again");
-        self.event(Severity::Info, "suspect", Some(id), text);
     }
+}
 
-    fn silent_for_good(&mut self, current: Current, what: &str) {
-        let now = self.now;
-        let forgets = self.config.mutant(Mutation::ForgetProbe);
-        let i = self.s.instances.of_mut(current);
-        if forgets {
-            i.suspect = Some(Time::FAR);
-            return;
-        }
-        i.suspect = None;
-        let silence = now.since(i.tokens_at).as_secs_f64();
-        let reason = format!(
-            "no sign of work in {} for {silence:.1} s, then {what}",
-            i.phase
-        );
-        let who = i.id;
-        self.fault(Verdict::new(who, &RULE, reason).hanging());
+/// The answer to a probe, of this rule or of the other one that asks.
+fn answered(cx: &mut Cx<'_>, i: &mut Instance, holder: &Holder, ok: bool) -> Option<Verdict> {
+    if i.condemned().is_some() {
+        return None;
     }
+    if i.suspect().is_none() || i.health().failures > 0 {
+        let asked = i.health().asked.is_some();
+        return asked.then(|| health_probe::answered(cx, i, holder, ok))?;
+    }
+    if !ok {
+        return silent_for_good(cx, i, "a health probe failed");
+    }
+    i.answered(cx.now);
+    let text = format!("{} answered its probe and gets traffic again", i.id());
+    cx.event(Severity::Info, "suspect", Some(i.id()), text);
+    None
+}
+
+fn silent_for_good(cx: &Cx<'_>, i: &mut Instance, what: &str) -> Option<Verdict> {
+    if cx.config.mutant(Mutation::ForgetProbe) {
+        i.suspect_until(Time::FAR);
+        return None;
+    }
+    i.trust();
+    let silence = cx.now.since(i.tokens_at()).as_secs_f64();
+    let reason = format!(
+        "no sign of work in {} for {silence:.1} s, then {what}",
+        i.phase()
+    );
+    Some(Verdict::new(i.id(), &RULE, reason).hanging())
 }

@@ -52,20 +52,20 @@ impl Sight<'_> {
 
     /// The first of those that follow from the instance and what touches it.
     pub fn own_deadline(&self, i: &Instance) -> Option<Time> {
-        let life = match i.life {
+        let life = match i.life() {
             Life::Waiting { until } => Some(until),
             // What was started has to link: a rule's matter.
             Life::Spawning { .. } | Life::Starting { .. } | Life::Unlinked { .. } => None,
             Life::None | Life::Homeless | Life::Attached => None,
         };
-        let lasting = self.weights.of(i.id).avoids_until();
+        let lasting = self.weights.of(i.id()).avoids_until();
         let due = [
-            life.filter(|_| i.condemned.is_none()),
-            i.condemned.map(|c| c.until),
+            life.filter(|_| i.condemned().is_none()),
+            i.condemned().map(|c| c.until),
             // A verdict fell by another rule: the answer to its probe is of no matter any more.
-            i.suspect.filter(|_| i.condemned.is_none()),
+            i.suspect().filter(|_| i.condemned().is_none()),
             lasting,
-            i.leaving.map(|(_, until)| until),
+            i.leaving().map(|(_, until)| until),
             self.rules_due(i, false),
         ];
         due.into_iter().flatten().min()

@@ -5,7 +5,10 @@
 //! median is the lower one, or the slow one of two ranks would be its own measure. An event, no
 //! verdict: a slow rank still trains.
 use super::{ByRole, Rule, Setting, settings};
-use crate::core::{Core, Severity};
+use crate::core::Severity;
+use crate::core::effects::Cx;
+use crate::core::roster::Roster;
+use crate::core::roster::instance::Instance;
 use crate::ids::{Role, Step};
 use crate::phase::Phase;
 use std::time::Duration;
@@ -34,50 +37,43 @@ settings! {
     }
 }
 
-impl Core {
-    /// A step is done: whoever was too slow in it once more than often enough is named.
-    pub(in crate::core) fn compare_ranks(&mut self, step: Step) {
-        let set = &self.config.rules.straggler;
-        let (factor, steps, least) = (
-            set.factor.of(Role::Trainer),
-            set.steps.of(Role::Trainer),
-            set.least.of(Role::Trainer),
+/// A step is done: whoever was too slow in it once more than often enough is named.
+pub(in crate::core) fn compare(cx: &mut Cx<'_>, roster: &mut Roster, step: Step) {
+    let set = &cx.config.rules.straggler;
+    let (factor, steps, least) = (
+        set.factor.of(Role::Trainer),
+        set.steps.of(Role::Trainer),
+        set.least.of(Role::Trainer),
+    );
+    let ranks = roster.instances().role(Role::Trainer);
+    let mut times: Vec<Duration> = ranks.map(Instance::alone).collect();
+    times.sort_unstable();
+    let median = times
+        .get(times.len().saturating_sub(1) / 2)
+        .copied()
+        .unwrap_or_default();
+    let limit = median.mul_f64(factor).max(median + least);
+    let mut slow = Vec::new();
+    for id in roster.instances().ids(Role::Trainer) {
+        let Some(i) = roster.get_mut(id) else {
+            continue;
+        };
+        let (took, in_a_row) = i.end_step(limit);
+        if in_a_row == steps {
+            slow.push((id, took));
+        }
+    }
+    if cx.config.rules.is_off(&RULE) {
+        return;
+    }
+    for (id, took) in slow {
+        let text = format!(
+            "{id} is a straggler: {} s of its own work in step {step} where the gang's median is \
+             {} s, for {steps} steps in a row",
+            rounded(took),
+            rounded(median)
         );
-        let mut times: Vec<Duration> = self
-            .s
-            .instances
-            .role(Role::Trainer)
-            .map(|i| i.alone)
-            .collect();
-        times.sort_unstable();
-        let median = times
-            .get(times.len().saturating_sub(1) / 2)
-            .copied()
-            .unwrap_or_default();
-        let limit = median.mul_f64(factor).max(median + least);
-        let mut slow = Vec::new();
-        for id in self.s.instances.ids(Role::Trainer) {
-            let Some(i) = self.s.instances.get_mut(id) else {
-                continue;
-            };
-            let took = std::mem::take(&mut i.alone);
-            i.slow_steps = if took > limit { i.slow_steps + 1 } else { 0 };
-            if i.slow_steps == steps {
-                slow.push((id, took));
-            }
-        }
-        if self.config.rules.is_off(&RULE) {
-            return;
-        }
-        for (id, took) in slow {
-            let text = format!(
-                "{id} is a straggler: {} s of its own work in step {step} where the gang's median is \
-                 {} s, for {steps} steps in a row",
-                rounded(took),
-                rounded(median)
-            );
-            self.event(Severity::Warn, "straggler", Some(id), text);
-        }
+        cx.event(Severity::Warn, "straggler", Some(id), text);
     }
 }
 

@@ -55,18 +55,20 @@ settings! {
 fn idle_since(sight: &Sight<'_>, i: &Instance) -> Option<Time> {
     // One verdict is enough: it ends the whole gang. And what a rank without its link does now it cannot
     // say; it is watched for coming back.
-    if i.id.role != Role::Trainer || !i.attached() || sight.gang_is_condemned {
+    if i.id().role != Role::Trainer || !i.attached() || sight.gang_is_condemned {
         return None;
     }
-    let since = if i.phase.is_trainer_compute() {
-        i.phase_since.max(i.active_at)
+    let since = if i.phase().is_trainer_compute() {
+        i.phase_since().max(i.active_at())
     } else if wanted(sight) {
-        i.phase_since.max(i.moved_at).max(sight.gang.called_at())
+        i.phase_since()
+            .max(i.moved_at())
+            .max(sight.gang.called_at())
     } else {
         return None;
     };
     // Without a sample from the idle time nothing is known of it.
-    (i.sampled_at > since).then_some(since)
+    (i.sampled_at() > since).then_some(since)
 }
 
 /// Whether anything waits for the gang: a call, or a pull from it that does not come along.
@@ -78,7 +80,7 @@ fn wanted(sight: &Sight<'_>) -> bool {
 pub fn due(sight: &Sight<'_>, i: &Instance) -> Option<Time> {
     let window = || {
         let rules = &sight.config.rules;
-        rules.trainer_idle.window.at(Role::Trainer, i.phase)
+        rules.trainer_idle.window.at(Role::Trainer, i.phase())
     };
     idle_since(sight, i).map(|since| since + window())
 }
@@ -87,25 +89,25 @@ pub fn due(sight: &Sight<'_>, i: &Instance) -> Option<Time> {
 fn judge(sight: &Sight<'_>, _: &Instance) -> Option<Finding> {
     let ranks = sight.instances.role(Role::Trainer);
     // Frozen longest first: a waiting peer still used a little, a stopped process nothing.
-    let idle = ranks.filter_map(|i| Some((i.moved_at, idle_since(sight, i)?, i)));
+    let idle = ranks.filter_map(|i| Some((i.moved_at(), idle_since(sight, i)?, i)));
     let mut idle: Vec<_> = idle.collect();
-    idle.sort_by_key(|(moved, since, i)| (*moved, *since, i.id.index));
+    idle.sort_by_key(|(moved, since, i)| (*moved, *since, i.id().index));
     let (moved, since, first) = idle.first()?;
     let seconds = |t: Time| sight.now.since(t).as_secs_f64();
     let mut reason = format!(
         "no activity in {} for {:.1} s, no processor time at all for {:.1} s",
-        first.phase,
+        first.phase(),
         seconds(*since),
         seconds(*moved)
     );
     for (_, since, i) in idle.iter().skip(1) {
         reason += &format!(
             "; {} idle in {} for {:.1} s",
-            i.id,
-            i.phase,
+            i.id(),
+            i.phase(),
             seconds(*since)
         );
     }
-    let verdict = Verdict::new(first.id, &RULE, reason).hanging();
+    let verdict = Verdict::new(first.id(), &RULE, reason).hanging();
     Some(Finding::Failed(verdict))
 }

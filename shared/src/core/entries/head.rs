@@ -76,7 +76,7 @@ impl Head {
         Self {
             job: s.job.clone(),
             started_at: s.started_at,
-            next_incarnation: s.next_incarnation,
+            next_incarnation: s.roster.next_incarnation(),
             next_generation: s.next_generation,
             next_incident: s.recover.next_incident(),
             next_fault: s.next_fault,
@@ -111,7 +111,7 @@ impl Head {
     pub fn put_back(self, s: &mut State, tally: &mut Tally, holders: Vec<(InstanceId, Holder)>) {
         s.job = self.job;
         s.started_at = self.started_at;
-        s.next_incarnation = self.next_incarnation;
+        s.roster.number_from(self.next_incarnation);
         s.next_generation = self.next_generation;
         s.next_fault = self.next_fault;
         s.committed = self.committed;

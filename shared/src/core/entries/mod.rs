@@ -30,7 +30,7 @@ use crate::core::recover::Recovery;
 use crate::core::recover::deaths::Deaths;
 use crate::core::recover::incident::Incident;
 use crate::core::roster::instance::Instance;
-use crate::core::roster::measured::Measured;
+use crate::core::roster::instance::measured::Measured;
 use crate::core::roster::nodes::Node;
 use crate::core::weights::Holder;
 use crate::core::work::trajectories::{Shape, Trajectory};

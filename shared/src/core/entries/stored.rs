@@ -5,8 +5,7 @@ use super::{
     Changes, Deaths, Durations, Entry, EntryKey, Gang, Holder, Incident, Instance, Node, Recovery,
     Value,
 };
-use crate::core::roster::instances::Instances;
-use crate::core::roster::nodes::NodeTable;
+use crate::core::roster::Roster;
 use crate::core::work::rewards::Rewards;
 use crate::core::work::trajectories::{RequestManager, Tally, Trajectories};
 use crate::ettr::{Ledger, Part, PartKey};
@@ -105,15 +104,15 @@ impl Read {
                 self.nodes.get_mut(id.0 as usize)?.beat_at = at;
             }
             (EntryKey::Instance(id), Value::Instance(i)) => {
-                let before = self.instances.last().map(|i| i.id);
+                let before = self.instances.last().map(|i| i.id());
                 let place = match before.filter(|before| before.role == id.role) {
                     Some(before) => before.index + 1,
                     None => 0,
                 };
-                (id == i.id && id.index == place).then(|| self.instances.push(*i))?;
+                (id == i.id() && id.index == place).then(|| self.instances.push(*i))?;
             }
             (EntryKey::Measured(id), Value::Measured(measured)) => {
-                let at = self.instances.binary_search_by_key(&id, |i| i.id);
+                let at = self.instances.binary_search_by_key(&id, |i| i.id());
                 let at = at.ok()?;
                 measured.put_back(self.instances.get_mut(at)?);
             }
@@ -149,8 +148,7 @@ impl Read {
         let ledger = PartKey::Sums;
         let mut state = State {
             gang: self.gang.ok_or(missing(EntryKey::Gang))?,
-            nodes: self.nodes.into_iter().collect::<NodeTable>(),
-            instances: self.instances.into_iter().collect::<Instances>(),
+            roster: Roster::of(self.nodes, self.instances),
             ledger: Ledger::from_parts(self.ledger).ok_or(missing(EntryKey::Ledger(ledger)))?,
             durations: self.durations.into_iter().collect(),
             ..State::empty()

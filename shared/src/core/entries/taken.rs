@@ -4,7 +4,7 @@ use super::head::{Head, Now, Plans};
 use super::{Changes, EntryKey, Value};
 use crate::changed::Layers;
 use crate::core::gang::Gang;
-use crate::core::roster::measured::Measured;
+use crate::core::roster::instance::measured::Measured;
 use crate::ids::{InstanceId, NodeId, Role, TrajectoryId};
 use crate::phase::Phase;
 
@@ -85,9 +85,9 @@ impl State {
     }
 
     fn take_nodes(&mut self, changes: &mut Changes) {
-        let taken = self.nodes.take_changed(changes.whole);
-        let changed = taken.unwrap_or_else(|| all(self.nodes.ids()));
-        let node = |id: NodeId| self.nodes.get(id);
+        let taken = self.roster.take_changed_nodes(changes.whole);
+        let changed = taken.unwrap_or_else(|| all(self.roster.nodes().ids()));
+        let node = |id: NodeId| self.roster.nodes().get(id);
         for id in changed.whole {
             let value = node(id).map(|n| Value::Node(n.clone().into()));
             changes.note(EntryKey::Node(id), value);
@@ -102,9 +102,9 @@ impl State {
     }
 
     fn take_instances(&mut self, changes: &mut Changes) {
-        let taken = self.instances.take_changed(changes.whole);
-        let changed = taken.unwrap_or_else(|| all(self.instances.iter().map(|i| i.id)));
-        let instance = |id: InstanceId| self.instances.get(id);
+        let taken = self.roster.take_changed_instances(changes.whole);
+        let changed = taken.unwrap_or_else(|| all(self.roster.instances().iter().map(|i| i.id())));
+        let instance = |id: InstanceId| self.roster.instances().get(id);
         for id in changed.whole {
             let value = instance(id).map(|i| Value::Instance(i.clone().into()));
             changes.note(EntryKey::Instance(id), value);

@@ -25,7 +25,7 @@ impl Around<'_> {
     /// The present incarnations of all ranks, in rank order.
     pub fn ranks(&self) -> Vec<Incarnation> {
         let ranks = self.instances.role(Role::Trainer);
-        ranks.map(|i| i.incarnation).collect()
+        ranks.map(|i| i.incarnation()).collect()
     }
 
     /// The version that belongs to the committed step.

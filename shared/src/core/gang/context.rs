@@ -23,6 +23,7 @@
 //!  rolls ───────────► pausing ───────────────► paused ───────────────────────► resuming ─► rolls
 //!    ▲                   │ no answer within the rule's window: killed              │
 //!    └── a new life ◄────┴────────────────────────────────────────────────────────┘
+//!  unknown, after the daemon was away ──► whatever the context asks for
 //! ```
 //! - It dies while it rolls: its requests go on elsewhere, its new life joins when it is current.
 //! - It dies while it pauses or is paused: a dead engine holds no slot, so the ranks go on. Its new
@@ -140,10 +141,10 @@ impl Gang {
     /// What a hybrid engine is to be told: true to go on, false to pause. `current`: it has the published
     /// version.
     pub fn due_command(&self, engine: &Instance, current: bool) -> Option<bool> {
-        if !engine.holds_slot() || !engine.attached() || engine.condemned.is_some() {
+        if !engine.holds_slot() || !engine.attached() || engine.condemned().is_some() {
             return None;
         }
-        match (self.context.wants_engines(), engine.turn) {
+        match (self.context.wants_engines(), engine.turn()) {
             (false, Turn::Rolls | Turn::Resuming { .. } | Turn::Unknown) => Some(false),
             (true, Turn::Paused | Turn::Pausing { .. } | Turn::Unknown) if current => Some(true),
             _ => None,

@@ -1,4 +1,4 @@
-//! The trainer gang: restore, publish, prepare, train, commit (`core/mod.rs` draws the
+//! The trainer gang: restore, publish, prepare, train, commit ([`Stage`] draws the
 //! machine; `context` says when its slots are its own).
 //!
 //! A call is issued when the stage before it is over and every rank is attached; it is over when the
@@ -31,7 +31,17 @@ use context::Context;
 use prepare::Prepared;
 use serde::{Deserialize, Serialize};
 
-/// What the gang is about; `core/mod.rs` draws the machine.
+/// What the gang is about. One rank's end is the end of the generation (I-1), and a version is published only
+/// after its step is committed, so that a trainer can be restored at it (I-5):
+///
+/// ```text
+///            all ranks attached        Restored          Published(committed)
+///  forming ──────────► restoring ──────────► ready ───► publishing ──► ready ──┬───────────────► training
+///     ▲                                        ▲                               └─► preparing ──►    │
+///     └── any fault: new generation            └───────── StepDone: committed ──────────────────────┘
+/// ```
+/// It is *preparing* in semi-sync only (`prepare`). Whether the ranks or the hybrid engines have the trainer's
+/// slots is a machine of its own (`context`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stage {
     /// Some rank has not attached yet.

@@ -27,6 +27,7 @@
 use crate::core::effects::Cx;
 use crate::core::ops::refusal::{Refusal, Reply};
 use crate::core::output::{Output, Record, Severity};
+use crate::core::roster::Roster;
 use crate::core::roster::instance::Instance;
 use crate::core::roster::instances::{Current, Instances};
 use crate::fault::{At, Carrier, Fault};
@@ -72,15 +73,15 @@ impl Armed {
 
     /// Whether it may strike the present life.
     fn concerns(&self, i: &Instance) -> bool {
-        let first = || i.armed.iter().find(|a| a.after.is_some());
+        let first = || i.armed().iter().find(|a| a.after.is_some());
         self.after.is_none_or(|after| {
-            i.incarnation > after && first().is_some_and(|first| first.number == self.number)
+            i.incarnation() > after && first().is_some_and(|first| first.number == self.number)
         })
     }
 
     /// Whether its moment has come. `pulled`: what came of the pull under way.
     fn is_due(&self, i: &Instance, pulled: Option<(u64, u64)>) -> bool {
-        self.at.is_some_and(|at| at.reached(i.phase, pulled))
+        self.at.is_some_and(|at| at.reached(i.phase(), pulled))
     }
 }
 
@@ -89,7 +90,7 @@ pub(in crate::core) struct Armory<'a> {
     /// What it is given.
     pub cx: Cx<'a>,
     /// For whom.
-    pub instances: &'a mut Instances,
+    pub roster: &'a mut Roster,
     /// The number of the next one.
     pub next: &'a mut u64,
 }
@@ -111,24 +112,24 @@ impl Armory<'_> {
             since: self.cx.now,
             after: at.filter(|at| at.is_start_up()).map(|_| incarnation),
         };
-        let Some(i) = self.instances.get_mut(id) else {
+        let Some(i) = self.roster.get_mut(id) else {
             return Err(Refusal::NotArmed { number });
         };
         // Of one for a later life there may be several, for a life each.
         let of_this_life = |a: &Armed| a.after.is_none();
         let same = |a: &&Armed| of_this_life(a) && (&a.fault, a.at) == (&armed.fault, at);
-        if let Some(there) = i.armed.iter().find(same).filter(|_| of_this_life(&armed)) {
+        if let Some(there) = i.armed().iter().find(same).filter(|_| of_this_life(&armed)) {
             let what = format!(
                 "`{}` is armed for {id} already: {}",
                 there.fault, there.number
             );
             return Err(Refusal::AlreadyThere { what });
         }
-        if i.armed.len() >= MOST {
+        if i.armed().len() >= MOST {
             let what = format!("{id} has {MOST} armed faults already; disarm some");
             return Err(Refusal::AlreadyThere { what });
         }
-        i.armed.push(armed.clone());
+        i.armed_mut().push(armed.clone());
         *self.next += 1;
         self.record_armed(id, number, true);
         let when = at.map_or_else(|| "now".to_owned(), |at| format!("at `{at}`"));
@@ -153,20 +154,23 @@ impl Armory<'_> {
     }
 
     fn hand_over(&mut self, incarnation: Incarnation, armed: &Armed) {
-        let peer = armed.fault.peer().and_then(|p| self.instances.get(p));
+        let peer = armed
+            .fault
+            .peer()
+            .and_then(|p| self.roster.instances().get(p));
         self.cx.out.push(Output::Carry {
             incarnation,
             number: armed.number,
             fault: armed.fault.clone(),
             at: armed.at,
-            peer: peer.map(|p| p.incarnation),
+            peer: peer.map(|p| p.incarnation()),
         });
     }
 
     /// The role linked: it may have lost what it was told.
     pub fn hand_over_again(&mut self, current: Current) {
         self.hand_on(current);
-        let armed = self.instances.of(current).armed.clone();
+        let armed = self.roster.instances().of(current).armed().to_vec();
         for armed in armed.iter().filter(|a| a.is_carried() && a.after.is_none()) {
             self.hand_over(current.incarnation, armed);
         }
@@ -177,12 +181,12 @@ impl Armory<'_> {
         let Current {
             id, incarnation, ..
         } = current;
-        let i = self.instances.of(current);
+        let i = self.roster.instances().of(current);
         let mine = |a: &&Armed| a.after.is_some() && a.is_carried() && a.concerns(i);
-        let Some(number) = i.armed.iter().find(mine).map(|a| a.number) else {
+        let Some(number) = i.armed().iter().find(mine).map(|a| a.number) else {
             return;
         };
-        let mut armed = self.instances.of_mut(current).armed.iter_mut();
+        let mut armed = self.roster.of_mut(current).armed_mut().iter_mut();
         if let Some(armed) = armed.find(|a| a.number == number) {
             armed.after = None;
         }
@@ -192,7 +196,7 @@ impl Armory<'_> {
 
     /// One strikes this life's start-up: the others wait for later ones.
     fn leave_to_next(&mut self, id: InstanceId, incarnation: Incarnation) {
-        let armed = self.instances.get_mut(id).map(|i| &mut i.armed);
+        let armed = self.roster.get_mut(id).map(Instance::armed_mut);
         for armed in armed.into_iter().flatten() {
             armed.after = armed.after.map(|_| incarnation);
         }
@@ -200,12 +204,12 @@ impl Armory<'_> {
 
     /// What waits for where the instance is. `pulled`: what came of the pull under way.
     pub fn due(&self, current: Current, pulled: Option<(u64, u64)>) -> Vec<Armed> {
-        let i = self.instances.of(current);
-        if i.condemned.is_some() {
+        let i = self.roster.instances().of(current);
+        if i.condemned().is_some() {
             return Vec::new();
         }
         let due = |a: &&Armed| !a.is_carried() && a.concerns(i) && a.is_due(i, pulled);
-        i.armed.iter().filter(due).cloned().collect()
+        i.armed().iter().filter(due).cloned().collect()
     }
 
     /// It strikes now.
@@ -221,22 +225,22 @@ impl Armory<'_> {
 
     /// It waits no more.
     pub fn take_armed(&mut self, id: InstanceId, number: u64) -> Option<Armed> {
-        let i = self.instances.get_mut(id)?;
-        let at = i.armed.iter().position(|a| a.number == number)?;
-        let armed = i.armed.remove(at);
+        let i = self.roster.get_mut(id)?;
+        let at = i.armed().iter().position(|a| a.number == number)?;
+        let armed = i.armed_mut().remove(at);
         self.record_armed(id, number, false);
         Some(armed)
     }
 
     /// A life is over, and with it what waited for it.
     pub fn disarm_dead(&mut self, id: InstanceId, old: Incarnation) {
-        let Some(i) = self.instances.get_mut(id) else {
+        let Some(i) = self.roster.get_mut(id) else {
             return;
         };
-        if i.incarnation != old {
+        if i.incarnation() != old {
             return;
         }
-        let of_life = i.armed.extract_if(.., |a| a.after.is_none());
+        let of_life = i.armed_mut().extract_if(.., |a| a.after.is_none());
         for armed in of_life.collect::<Vec<_>>() {
             // One that the role was doing may well be what ended it.
             let text = match armed.at {
@@ -249,8 +253,8 @@ impl Armory<'_> {
 
     /// No life comes here any more: what waited for one is gone.
     pub fn disarm_place(&mut self, id: InstanceId, why: &str) {
-        let place = self.instances.get_mut(id);
-        let later = place.map(|i| i.armed.extract_if(.., |a| a.after.is_some()));
+        let place = self.roster.get_mut(id);
+        let later = place.map(|i| i.armed_mut().extract_if(.., |a| a.after.is_some()));
         for armed in later.into_iter().flatten().collect::<Vec<_>>() {
             self.record_armed(id, armed.number, false);
             let text = format!("`{}` for {id} is disarmed: {why}", armed.fault);
@@ -260,8 +264,8 @@ impl Armory<'_> {
 
     /// The same, of the whole job.
     pub fn disarm_places(&mut self, why: &str) {
-        let waits = |i: &&Instance| i.armed.iter().any(|a| a.after.is_some());
-        let ids = self.instances.iter().filter(waits).map(|i| i.id);
+        let waits = |i: &&Instance| i.armed().iter().any(|a| a.after.is_some());
+        let ids = self.roster.instances().iter().filter(waits).map(|i| i.id());
         for id in ids.collect::<Vec<_>>() {
             self.disarm_place(id, why);
         }
@@ -269,7 +273,7 @@ impl Armory<'_> {
 
     /// One fault, or all, shall not strike any more.
     pub fn disarm(&mut self, number: Option<u64>) -> Result<Reply, Refusal> {
-        let found = check_disarm(self.instances, number)?;
+        let found = check_disarm(self.roster.instances(), number)?;
         for on in &found {
             self.take_armed(on.id, on.armed.number);
             let told = on.armed.is_carried() && on.armed.after.is_none();
@@ -301,11 +305,11 @@ pub(in crate::core) fn all_armed(instances: &Instances) -> Vec<ArmedOn> {
     let each = instances.iter().flat_map(|i| {
         let waits = |a: &&Armed| a.after.is_some() || i.has_process();
         let on = |armed: &Armed| ArmedOn {
-            id: i.id,
-            life: (i.has_process() && armed.concerns(i)).then_some(i.incarnation),
+            id: i.id(),
+            life: (i.has_process() && armed.concerns(i)).then_some(i.incarnation()),
             armed: armed.clone(),
         };
-        i.armed.iter().filter(waits).map(on)
+        i.armed().iter().filter(waits).map(on)
     });
     let mut all: Vec<ArmedOn> = each.collect();
     all.sort_by_key(|on| on.armed.number);

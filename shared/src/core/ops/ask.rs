@@ -34,7 +34,7 @@ impl Ask<'_> {
 
     /// There is such a place.
     pub fn place(&self, role: Role, index: u32) -> Result<(), Refusal> {
-        let count = self.state.instances.count(role);
+        let count = self.state.roster.instances().count(role);
         match index < count {
             true => Ok(()),
             false => Err(Refusal::UnknownIndex { role, index, count }),
@@ -43,7 +43,7 @@ impl Ask<'_> {
 
     /// The node of that name.
     pub fn node(&self, name: &str) -> Result<NodeId, Refusal> {
-        let nodes = &self.state.nodes;
+        let nodes = self.state.roster.nodes();
         nodes.by_name(name).ok_or_else(|| Refusal::UnknownNode {
             node: name.to_owned(),
             instead: nodes.instead_of(name),

@@ -45,7 +45,7 @@ fn check_moment(config: &CoreConfig, role: Role, kind: Kind, at: At) -> Result<(
 
 /// Both ends of a connection over which weights or gradients go.
 fn check_peer(ask: &Ask<'_>, id: InstanceId, peer: InstanceId) -> Result<(), Refusal> {
-    let found = ask.state.instances.get(peer);
+    let found = ask.state.roster.instances().get(peer);
     let why = match found {
         None => "there is no such instance",
         Some(_) if peer == id => "it is the same instance",
@@ -81,26 +81,26 @@ pub(super) fn choose(
     later: bool,
 ) -> Result<(InstanceId, Incarnation), Refusal> {
     ask.running_job()?;
-    let instances = &ask.state.instances;
-    let runs = |i: &&Instance| i.attached() && i.condemned.is_none();
-    let lowest = || instances.role(role).find(runs).map_or(0, |i| i.id.index);
+    let instances = ask.state.roster.instances();
+    let runs = |i: &&Instance| i.attached() && i.condemned().is_none();
+    let lowest = || instances.role(role).find(runs).map_or(0, |i| i.id().index);
     let lived = life.and_then(|life| instances.life(life));
-    let lived = lived.map(|i| i.id).filter(|id| id.role == role);
+    let lived = lived.map(|i| i.id()).filter(|id| id.role == role);
     let index = index.or(lived.map(|id| id.index)).unwrap_or_else(lowest);
     let id = InstanceId { role, index };
     let Some(instance) = instances.get(id) else {
         let count = instances.count(role);
         return Err(Refusal::UnknownIndex { role, index, count });
     };
-    if let Some(asked) = life.filter(|life| *life != instance.incarnation) {
-        let now = instance.incarnation;
+    if let Some(asked) = life.filter(|life| *life != instance.incarnation()) {
+        let now = instance.incarnation();
         return Err(Refusal::OtherLife { id, asked, now });
     }
     if !later && !runs(&instance) {
         let state = ask.state.instance_word(instance).to_owned();
         return Err(Refusal::NotRunning { id, state });
     }
-    Ok((id, instance.incarnation))
+    Ok((id, instance.incarnation()))
 }
 
 impl Core {
@@ -125,7 +125,7 @@ impl Core {
     /// Strikes a node or the leader.
     pub(in crate::core) fn afflict(&mut self, fault: Fault) -> Result<Reply, Refusal> {
         let node = check_afflict(&self.ask(), &fault)?;
-        let name = self.s.nodes.get(node).map(|n| n.spec.name.clone());
+        let name = self.s.roster.nodes().get(node).map(|n| n.spec.name.clone());
         let name = name.unwrap_or_default();
         let what = match &fault {
             Fault::LoseNode { .. } => format!("node {name}"),
@@ -147,16 +147,27 @@ impl Core {
         incarnation: Incarnation,
         fault: &Fault,
     ) -> Option<SlotRef> {
-        let slot = self.s.instances.get(id).and_then(|i| i.slot.clone());
+        let slot = self
+            .s
+            .roster
+            .instances()
+            .get(id)
+            .and_then(|i| i.slot().cloned());
         let Some(slot) = slot.filter(|_| *fault == Fault::LoseSlot) else {
             self.strike(id, incarnation, fault);
             return None;
         };
-        let takers = self.lose_slot(&slot);
+        self.derive();
+        let takers = self.s.roster.lose_slot(&self.config, &slot);
         self.note_revision(0);
         for taker in takers {
-            let lives = self.s.instances.get(taker).filter(|i| i.has_process());
-            if let Some(life) = lives.map(|i| i.incarnation) {
+            let lives = self
+                .s
+                .roster
+                .instances()
+                .get(taker)
+                .filter(|i| i.has_process());
+            if let Some(life) = lives.map(|i| i.incarnation()) {
                 self.strike(taker, life, fault);
             }
         }
@@ -178,9 +189,8 @@ impl Core {
         let now = self.now;
         // Without memory it goes on until it wants some: then its end is the fault's instant.
         let ends = fault.kind().ends_life() && *fault != Fault::Oom;
-        if let Some(i) = self.s.instances.get_mut(id).filter(|_| ends) {
-            // The first injected fault of a life is the one an incident counts from.
-            i.struck.get_or_insert(now);
+        if let Some(i) = self.s.roster.get_mut(id).filter(|_| ends) {
+            i.is_struck(now);
         }
         let text = format!("{id} {incarnation} is {} on request", fault.done());
         self.event(Severity::Warn, "inject", Some(id), text);

@@ -11,7 +11,7 @@ use crate::ids::NodeId;
 fn check_cordon(ask: &Ask<'_>, name: &str, out: bool) -> Result<NodeId, Refusal> {
     ask.running_job()?;
     let id = ask.node(name)?;
-    if ask.state.nodes.get(id).map(|n| n.cordoned) == Some(out) {
+    if ask.state.roster.nodes().get(id).map(|n| n.cordoned) == Some(out) {
         let what = match out {
             true => format!("node `{name}` is cordoned already"),
             false => format!("node `{name}` is not cordoned"),
@@ -25,7 +25,7 @@ fn check_cordon(ask: &Ask<'_>, name: &str, out: bool) -> Result<NodeId, Refusal>
 fn check_restore(ask: &Ask<'_>, name: &str, pool: &str, index: u32) -> Result<SlotRef, Refusal> {
     ask.running_job()?;
     let node = ask.node(name)?;
-    let known = ask.state.nodes.get(node);
+    let known = ask.state.roster.nodes().get(node);
     if !known.is_some_and(|n| n.has(pool, index)) {
         return Err(Refusal::UnknownSlot {
             node: name.to_owned(),
@@ -52,9 +52,7 @@ impl Core {
     pub(super) fn on_cordon(&mut self, name: &str, out: bool) -> Result<Reply, Refusal> {
         let id = check_cordon(&self.ask(), name, out)?;
         let ignored = self.config.mutant(Mutation::IgnoreCordon);
-        if let Some(known) = self.s.nodes.get_mut(id) {
-            known.cordoned = out && !ignored;
-        }
+        self.s.roster.cordon(id, out && !ignored);
         self.note_revision(0);
         let text = match out {
             true => format!("nothing new is started on node {name} from now on"),
@@ -73,13 +71,9 @@ impl Core {
         index: u32,
     ) -> Result<Reply, Refusal> {
         let slot = check_restore(&self.ask(), name, pool, index)?;
-        let key = (slot.pool.clone(), slot.index);
-        if let Some(known) = self.s.nodes.get_mut(slot.node) {
-            known.lost.remove(&key);
-            known.draining.remove(&key);
-        }
+        self.s.roster.restore_slot(&slot);
         self.note_revision(0);
-        let text = format!("{} is there again", self.s.nodes.named(&slot));
+        let text = format!("{} is there again", self.s.roster.nodes().named(&slot));
         self.event(Severity::Info, "slot", None, text);
         Ok(Reply::SlotRestored { slot })
     }

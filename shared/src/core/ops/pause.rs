@@ -123,7 +123,7 @@ impl Core {
         self.s.orders.resume(self.now);
         // What a phase may take is counted from here.
         for role in Role::ALL {
-            self.s.instances.touch_role(role);
+            self.s.roster.touch_role(role);
         }
         self.note_revision(0);
         self.event(Severity::Info, "pause", None, "the job goes on".to_owned());

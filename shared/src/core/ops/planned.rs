@@ -165,7 +165,7 @@ impl Core {
                 return Err(Refusal::WrongRole { role, why });
             }
             Role::Trainer => {
-                let ranks = self.s.instances.count(Role::Trainer);
+                let ranks = self.s.roster.instances().count(Role::Trainer);
                 divides(&self.config, &config, ranks)?;
                 let when = self.plan_change(Change::of(
                     ranks,
@@ -183,10 +183,10 @@ impl Core {
                 self.adopt(config);
                 self.s.orders.use_revision(role, revision);
                 self.note_revision(revision);
-                let next_life = self.s.next_incarnation;
+                let next_life = self.s.roster.next_incarnation();
                 let rolling = |role| Rolling::all(role, Some(revision), next_life);
                 self.s.orders.roll(rolling(role));
-                if role == Role::Rollout && self.s.instances.count(Role::Hybrid) > 0 {
+                if role == Role::Rollout && self.s.roster.instances().count(Role::Hybrid) > 0 {
                     self.s.orders.roll_anew(rolling(Role::Hybrid));
                 }
                 "now, one after the other".to_owned()
@@ -223,7 +223,7 @@ impl Core {
             leaves: change.leaves,
             held_up: false,
             task: change.task,
-            before: Some(self.s.next_incarnation),
+            before: Some(self.s.roster.next_incarnation()),
         });
         Ok(when)
     }
@@ -247,7 +247,7 @@ impl Core {
         let counts = Role::ALL.map(|role| (role, self.config.count(role)));
         self.config = config;
         // How many an agent worker may hold may be another number now.
-        self.s.instances.touch_role(Role::Agent);
+        self.s.roster.touch_role(Role::Agent);
         for (role, count) in counts {
             self.config.set_count(role, count);
         }
@@ -261,13 +261,16 @@ impl Core {
         if self.s.orders.planned().is_none() || !self.gang_is_at_boundary() {
             return;
         }
-        self.sync();
-        if self.index.counts(Role::Trainer).condemned > 0 {
+        self.derive();
+        if self.s.roster.counts(Role::Trainer).condemned > 0 {
             // Its restart is decided already; it comes right after.
             return;
         }
         if self.s.orders.planned().is_some_and(|p| p.leaves)
-            && !self.placement().is_rank_in_drained_slot()
+            && !self
+                .s
+                .placement(self.now, &self.config)
+                .is_rank_in_drained_slot()
         {
             // A fault took the gang elsewhere already.
             self.s.orders.drop_planned();
@@ -289,7 +292,7 @@ impl Core {
         self.resize_gang(planned.ranks);
         // It replaces no gang that failed: its first fault is a first fault.
         self.form_gang(self.config.mutant(Mutation::CountPlanned));
-        let ranks = self.s.instances.ids(Role::Trainer);
+        let ranks = self.s.roster.instances().ids(Role::Trainer);
         self.replace(&ranks, &planned.why);
         if planned.task {
             self.replace_others(&planned.why, planned.before);
@@ -302,7 +305,11 @@ impl Core {
         let Some(ranks) = self.s.orders.planned().map(|p| p.ranks) else {
             return true;
         };
-        let lacks = self.placement().ranks_without_slot(ranks) > 0;
+        let lacks = self
+            .s
+            .placement(self.now, &self.config)
+            .ranks_without_slot(ranks)
+            > 0;
         if lacks && self.s.orders.hold_up() {
             let text = "the trainer's change waits: not every rank would have a slot".to_owned();
             self.event(Severity::Warn, "planned", None, text);
@@ -311,20 +318,20 @@ impl Core {
     }
 
     fn resize_gang(&mut self, ranks: u32) {
-        let hybrids = self.s.instances.count(Role::Hybrid) > 0;
+        let hybrids = self.s.roster.instances().count(Role::Hybrid) > 0;
         for role in [Role::Hybrid, Role::Trainer] {
             if role == Role::Hybrid && !hybrids {
                 continue;
             }
-            while self.s.instances.count(role) > ranks {
-                let index = self.s.instances.count(role) - 1;
+            while self.s.roster.instances().count(role) > ranks {
+                let index = self.s.roster.instances().count(role) - 1;
                 let id = InstanceId { role, index };
                 self.retire(id);
                 self.vacate(id);
-                self.s.instances.pop(role);
+                self.s.roster.drop_place(role);
             }
-            while self.s.instances.count(role) < ranks {
-                self.s.instances.push(role);
+            while self.s.roster.instances().count(role) < ranks {
+                self.s.roster.add_place(role);
             }
             self.config.set_count(role, ranks);
         }
@@ -333,8 +340,12 @@ impl Core {
     /// A hybrid engine lives with its rank: one that is new, or whose rank moved, starts in its rank's
     /// slot; one whose slot another rank has now leaves it.
     pub(in crate::core) fn rehouse_hybrids(&mut self) {
-        let mut moved = self.s.instances.ids(Role::Hybrid);
-        moved.retain(|id| self.placement().is_apart_from_rank(*id));
+        let mut moved = self.s.roster.instances().ids(Role::Hybrid);
+        moved.retain(|id| {
+            self.s
+                .placement(self.now, &self.config)
+                .is_apart_from_rank(*id)
+        });
         self.replace(&moved, "its rank has another slot");
     }
 
@@ -351,16 +362,16 @@ impl Core {
         let Rolling { role, next, .. } = rolling;
         let id = InstanceId { role, index: next };
         let past_end = rolling.end.is_some_and(|end| next >= end);
-        let Some(i) = self.s.instances.get(id).filter(|_| !past_end) else {
+        let Some(i) = self.s.roster.instances().get(id).filter(|_| !past_end) else {
             self.s.orders.end_rolling(at);
             return false;
         };
         let serves = |index: u32| {
-            let before = self.s.instances.get(InstanceId { role, index });
+            let before = self.s.roster.instances().get(InstanceId { role, index });
             before.is_none_or(|i| {
-                let admitted = self.s.weights.of(i.id).is_admitted();
+                let admitted = self.s.weights.of(i.id()).is_admitted();
                 !i.has_process()
-                    || i.attached() && (admitted || i.quarantined || role != Role::Rollout)
+                    || i.attached() && (admitted || i.quarantined() || role != Role::Rollout)
             })
         };
         if next > rolling.first && !serves(next - 1) {
@@ -372,9 +383,9 @@ impl Core {
         }
         let restarts = i.has_process()
             && !i.going()
-            && i.condemned.is_none()
-            && rolling.concerns(i.incarnation);
-        if restarts && !self.placement().is_housed(id) {
+            && i.condemned().is_none()
+            && rolling.concerns(i.incarnation());
+        if restarts && !self.s.placement(self.now, &self.config).is_housed(id) {
             // Nobody who works is stopped to wait for a slot.
             return false;
         }

@@ -25,20 +25,20 @@ fn check(ask: &Ask<'_>, id: InstanceId, out: bool) -> Result<(), Refusal> {
         let why = why.to_owned();
         return Err(Refusal::WrongRole { role, why });
     }
-    let Some(i) = s.instances.get(id) else {
+    let Some(i) = s.roster.instances().get(id) else {
         let count = ask.config.count(role);
         return Err(Refusal::UnknownIndex { role, index, count });
     };
-    if i.quarantined == out {
+    if i.quarantined() == out {
         let what = match out {
             true => format!("{id} is quarantined; `robustctl readmit {role} {index}` ends it"),
             false => format!("{id} is not quarantined"),
         };
         return Err(Refusal::AlreadyThere { what });
     }
-    let admitted = |o: &Instance| s.weights.of(o.id).is_admitted();
-    let others = |o: &Instance| o.id != id && o.attached() && admitted(o);
-    match out && !s.instances.engines().any(others) {
+    let admitted = |o: &Instance| s.weights.of(o.id()).is_admitted();
+    let others = |o: &Instance| o.id() != id && o.attached() && admitted(o);
+    match out && !s.roster.instances().engines().any(others) {
         true => Err(Refusal::LastRollout { id }),
         false => Ok(()),
     }
@@ -54,8 +54,8 @@ impl Core {
     ) -> Result<Reply, Refusal> {
         let id = InstanceId { role, index };
         check(&self.ask(), id, out)?;
-        if let Some(i) = self.s.instances.get_mut(id) {
-            i.quarantined = out;
+        if let Some(i) = self.s.roster.get_mut(id) {
+            i.quarantine(out);
         }
         // One that is out is back at work as soon as it is linked.
         self.s.recover.look_again();

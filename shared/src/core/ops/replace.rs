@@ -21,7 +21,7 @@ pub(in crate::core) const ON_REQUEST: &str = "an operator asked for it";
 
 /// Whether an instance has a process that may be replaced.
 fn check_runs(ask: &Ask<'_>, id: InstanceId) -> Result<(), Refusal> {
-    let there = ask.state.instances.get(id);
+    let there = ask.state.roster.instances().get(id);
     match there.filter(|i| !replaceable(i)) {
         None => Ok(()),
         Some(i) => Err(Refusal::NotRunning {
@@ -57,7 +57,7 @@ impl Core {
     }
 
     fn restart_gang(&mut self, task: bool) -> Result<String, Refusal> {
-        let ranks = self.s.instances.count(Role::Trainer);
+        let ranks = self.s.roster.instances().count(Role::Trainer);
         self.plan_change(Change {
             task,
             ..Change::of(ranks, 0, ON_REQUEST.to_owned())
@@ -78,9 +78,9 @@ impl Core {
             first,
             next: first,
             end,
-            ..Rolling::all(role, None, self.s.next_incarnation)
+            ..Rolling::all(role, None, self.s.roster.next_incarnation())
         });
-        let alone = end.is_some() || self.s.instances.count(role) == 1;
+        let alone = end.is_some() || self.s.roster.instances().count(role) == 1;
         Ok(match (role, alone) {
             (Role::Hybrid, _) => "when the engines have the trainer's slots".to_owned(),
             (_, true) => "now".to_owned(),
@@ -100,7 +100,7 @@ impl Core {
     /// The process of a place, if it has one, ends without a fault.
     pub(in crate::core) fn note_replaced(&mut self, id: InstanceId, why: &str) {
         let at = self.now;
-        let there = self.s.instances.get_mut(id).filter(|i| i.has_process());
+        let there = self.s.roster.get_mut(id).filter(|i| i.has_process());
         if let Some(i) = there {
             i.note_restart(Restarted {
                 at,
@@ -114,12 +114,12 @@ impl Core {
     /// to go, and who would have no slot to start in, is left alone.
     pub(in crate::core) fn replace_others(&mut self, why: &str, before: Option<Incarnation>) {
         self.s.orders.stop_rolling();
-        self.sync();
-        let housed = |i: &Instance| self.placement().is_housed(i.id);
-        let others = self.s.instances.iter();
-        let others = others.filter(|i| i.id.role != Role::Trainer && replaceable(i) && housed(i));
-        let others = others.filter(|i| before.is_none_or(|before| i.incarnation < before));
-        let ids: Vec<InstanceId> = others.map(|i| i.id).collect();
+        self.derive();
+        let housed = |i: &Instance| self.s.placement(self.now, &self.config).is_housed(i.id());
+        let others = self.s.roster.instances().iter();
+        let others = others.filter(|i| i.id().role != Role::Trainer && replaceable(i) && housed(i));
+        let others = others.filter(|i| before.is_none_or(|before| i.incarnation() < before));
+        let ids: Vec<InstanceId> = others.map(|i| i.id()).collect();
         self.replace(&ids, why);
     }
 }
@@ -128,14 +128,14 @@ impl Core {
     /// Where a place's process is, or was last; none: it never had a slot.
     pub fn node_of(&self, id: InstanceId) -> Result<Option<NodeId>, Refusal> {
         self.ask().place(id.role, id.index)?;
-        let there = self.s.instances.get(id);
-        let slot = there.and_then(|i| i.slot.as_ref().or(i.before.as_ref().map(|(_, slot)| slot)));
+        let there = self.s.roster.instances().get(id);
+        let slot = there.and_then(|i| i.slot().or(i.before().map(|(_, slot)| slot)));
         Ok(slot.map(|slot| slot.node))
     }
 }
 
 fn replaceable(i: &Instance) -> bool {
-    i.has_process() && !i.going() && i.condemned.is_none()
+    i.has_process() && !i.going() && i.condemned().is_none()
 }
 
 impl fmt::Display for RestartTarget {

@@ -57,7 +57,7 @@ impl Core {
             config: &self.config,
             next_config: self.next_config.as_deref(),
             state: &self.s,
-            placement: self.placement(),
+            placement: self.s.placement(self.now, &self.config),
         }
     }
 }

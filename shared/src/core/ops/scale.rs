@@ -38,7 +38,7 @@ fn check(ask: &Ask<'_>, role: Role, count: u32) -> Result<(), Refusal> {
 }
 
 fn check_free(ask: &Ask<'_>, role: Role, count: u32) -> Result<(), Refusal> {
-    let instances = &ask.state.instances;
+    let instances = ask.state.roster.instances();
     if count == instances.wanted(role) {
         let what = format!("{role} has {count} already");
         return Err(Refusal::AlreadyThere { what });
@@ -52,7 +52,7 @@ fn check_free(ask: &Ask<'_>, role: Role, count: u32) -> Result<(), Refusal> {
 
 fn check_gang(ask: &Ask<'_>, count: u32) -> Result<(), Refusal> {
     let role = Role::Trainer;
-    if count == ask.state.instances.count(role) && ask.state.orders.planned().is_none() {
+    if count == ask.state.roster.instances().count(role) && ask.state.orders.planned().is_none() {
         let what = format!("{role} has {count} already");
         return Err(Refusal::AlreadyThere { what });
     }
@@ -65,7 +65,7 @@ fn check_gang(ask: &Ask<'_>, count: u32) -> Result<(), Refusal> {
 }
 
 fn no_slot(ask: &Ask<'_>, role: Role, missing: u32) -> Refusal {
-    let nodes = &ask.state.nodes;
+    let nodes = ask.state.roster.nodes();
     let each = nodes.ids().zip(nodes.iter()).map(|(id, n)| {
         let free = ask.placement.slots.free(role);
         let here = free.filter(|s| s.node == id);
@@ -96,7 +96,7 @@ impl Core {
         count: u32,
         revision: u32,
     ) -> Result<Reply, Refusal> {
-        self.sync();
+        self.derive();
         check(&self.ask(), role, count)?;
         match role {
             Role::Trainer => self.scale_gang(count, revision),
@@ -105,23 +105,31 @@ impl Core {
     }
 
     fn scale_free(&mut self, role: Role, count: u32, revision: u32) -> Reply {
-        let (from, places) = (self.s.instances.wanted(role), self.s.instances.count(role));
+        let (from, places) = (
+            self.s.roster.instances().wanted(role),
+            self.s.roster.instances().count(role),
+        );
         self.note_revision(revision);
         for index in 0..places {
-            if let Some(i) = self.s.instances.get_mut(InstanceId { role, index }) {
-                i.retiring = index >= count;
+            if let Some(i) = self.s.roster.get_mut(InstanceId { role, index }) {
+                i.retire(index >= count);
             }
         }
-        let idle = self.s.instances.role(role).filter(|i| i.retiring);
-        let idle = idle.filter(|i| !i.has_process() && i.life != Life::None);
-        for id in idle.map(|i| i.id).collect::<Vec<_>>() {
+        let idle = self
+            .s
+            .roster
+            .instances()
+            .role(role)
+            .filter(|i| i.retiring());
+        let idle = idle.filter(|i| !i.has_process() && i.life() != Life::None);
+        for id in idle.map(|i| i.id()).collect::<Vec<_>>() {
             self.vacate(id);
         }
         // One that was to go and is gone already comes back as a new one would.
-        let gone = self.s.instances.role(role);
-        let gone = gone.filter(|i| !i.retiring && i.life == Life::None);
-        let mut new: Vec<_> = gone.map(|i| i.id).collect();
-        new.extend((places..count).map(|_| self.s.instances.push(role)));
+        let gone = self.s.roster.instances().role(role);
+        let gone = gone.filter(|i| !i.retiring() && i.life() == Life::None);
+        let mut new: Vec<_> = gone.map(|i| i.id()).collect();
+        new.extend((places..count).map(|_| self.s.roster.add_place(role)));
         self.config.set_count(role, count);
         self.issue(&new);
         let when = match count > from {
@@ -140,7 +148,10 @@ impl Core {
     }
 
     fn scale_gang(&mut self, count: u32, revision: u32) -> Result<Reply, Refusal> {
-        let (role, from) = (Role::Trainer, self.s.instances.count(Role::Trainer));
+        let (role, from) = (
+            Role::Trainer,
+            self.s.roster.instances().count(Role::Trainer),
+        );
         let why = format!("it is scaled from {from} to {count} ranks");
         let when = self.plan_change(Change::of(count, revision, why))?;
         let to = count;
@@ -154,14 +165,20 @@ impl Core {
 
     /// Ends those that are to go and have nothing left to do.
     pub(in crate::core) fn retire_idle(&mut self) {
-        self.sync();
-        if !std::mem::take(&mut self.retire_due) {
+        self.derive();
+        if !self.s.roster.take_retire_due() {
             return;
         }
-        for id in self.index.going() {
-            let idle = self.index().is_idle(id) || self.config.mutant(Mutation::DropWork);
-            let ends = self.s.instances.get(id).filter(|i| i.has_process());
-            let ends = ends.map(|i| (i.incarnation, i.retiring));
+        for id in self.s.roster.index().going() {
+            self.derive();
+            let idle = self.s.roster.index().is_idle(id) || self.config.mutant(Mutation::DropWork);
+            let ends = self
+                .s
+                .roster
+                .instances()
+                .get(id)
+                .filter(|i| i.has_process());
+            let ends = ends.map(|i| (i.incarnation(), i.retiring()));
             if let (true, Some((_, false))) = (idle, ends) {
                 self.move_on(id);
             } else if let (true, Some((life, true))) = (idle, ends) {
@@ -178,10 +195,10 @@ impl Core {
 
     /// One that was to go anyway is gone: no fault, no new life.
     pub(in crate::core) fn gone_early(&mut self, id: InstanceId, ended: bool) {
-        let Some(i) = self.s.instances.get(id) else {
+        let Some(i) = self.s.roster.instances().get(id) else {
             return;
         };
-        let (incarnation, node) = (i.incarnation, i.slot.as_ref().map(|s| s.node));
+        let (incarnation, node) = (i.incarnation(), i.slot().map(|s| s.node));
         if !ended {
             let reason = format!("{id} {incarnation} was to go and failed");
             self.out.push(Output::Kill {
@@ -200,7 +217,7 @@ impl Core {
         self.armory().disarm_place(id, "its place is gone");
         let reborn = self.reborn(id, Default::default(), Default::default());
         if let Some(i) = reborn {
-            (i.life, i.slot, i.retiring) = (Life::None, None, true);
+            i.vacate();
         }
         let (recover, mut cx) = self.recover();
         recover.give_up(&mut cx, id);
@@ -208,9 +225,10 @@ impl Core {
 
     /// Places are numbered without gaps, so they go from the highest down.
     pub(in crate::core) fn drop_vacated(&mut self, role: Role) {
-        let vacated = |i: &crate::core::roster::instance::Instance| i.retiring && !i.has_process();
-        while self.s.instances.last(role).is_some_and(vacated) {
-            self.s.instances.pop(role);
+        let vacated =
+            |i: &crate::core::roster::instance::Instance| i.retiring() && !i.has_process();
+        while self.s.roster.instances().last(role).is_some_and(vacated) {
+            self.s.roster.drop_place(role);
         }
     }
 }

@@ -50,15 +50,15 @@ impl Around<'_> {
     /// Whether the kill that it began with was done; before it, the old process still counts as linked.
     pub fn is_carried_out(&self, recovery: &Recovery) -> bool {
         let who = self.instances.get(recovery.who);
-        let condemned = who.and_then(|i| i.condemned);
+        let condemned = who.and_then(|i| i.condemned());
         condemned.is_none_or(|c| c.incident != recovery.incident)
     }
 
     /// Whether useful work goes on.
     pub fn work_goes_on(&self, recovery: &Recovery) -> bool {
         let admitted = |i: &Instance| {
-            let admitted = self.weights.of(i.id).is_admitted();
-            (admitted || i.quarantined && i.attached()) && i.suspect.is_none()
+            let admitted = self.weights.of(i.id()).is_admitted();
+            (admitted || i.quarantined() && i.attached()) && i.suspect().is_none()
         };
         let serves = |role| self.index.counts(role).serves > 0;
         match (recovery.scope, recovery.who.role) {
@@ -72,7 +72,7 @@ impl Around<'_> {
             (Scope::Instance, Role::Agent) => {
                 let agent = self.instances.get(recovery.who);
                 let batches = self.work.requests.table();
-                let leases = agent.map_or(0, |a| batches.leases(a.incarnation));
+                let leases = agent.map_or(0, |a| batches.leases(a.incarnation()));
                 leases > 0 || self.pauses || !batches.any_pending()
             }
         }

@@ -64,6 +64,11 @@ pub struct Incident {
 }
 
 /// How an incident ended.
+///
+/// ```text
+///  a verdict ──► recovering ──┬── useful work goes on ─────────────────────► recovered
+///                             └── no restart can help, a budget is spent ──► failed
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IncidentOutcome {

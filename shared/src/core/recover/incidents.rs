@@ -134,8 +134,8 @@ impl Recover {
 /// in the silence since the last sign of life.
 pub fn struck(instances: &Instances, verdict: &Verdict, now: Time) -> Time {
     let life = instances.get(verdict.who);
-    let shown = verdict.exited.or(life.map(|i| i.last_sign));
-    let struck = life.and_then(|i| i.struck).or(shown);
+    let shown = verdict.exited.or(life.map(|i| i.last_sign()));
+    let struck = life.and_then(|i| i.struck()).or(shown);
     let struck = gang_struck(instances, verdict.who).or(struck);
     struck.unwrap_or(now).min(now)
 }
@@ -145,7 +145,7 @@ pub fn struck(instances: &Instances, verdict: &Verdict, now: Time) -> Time {
 fn gang_struck(instances: &Instances, who: InstanceId) -> Option<Time> {
     let ranks = instances.role(who.role);
     let ranks = ranks.filter(|_| who.role == Role::Trainer);
-    ranks.filter_map(|i| i.struck).min()
+    ranks.filter_map(|i| i.struck()).min()
 }
 
 /// The stages that are over with the verdict: what the kernel took to end the process, and what it took to

@@ -38,7 +38,7 @@ impl Witnesses<'_> {
     fn accused(&self, who: InstanceId) -> Vec<InstanceId> {
         let ranks = self.instances.role(Role::Trainer);
         match who.role {
-            Role::Trainer => ranks.filter(|i| i.was_attached()).map(|i| i.id).collect(),
+            Role::Trainer => ranks.filter(|i| i.was_attached()).map(|i| i.id()).collect(),
             Role::Hybrid | Role::Rollout | Role::Agent => vec![who],
         }
     }
@@ -55,13 +55,13 @@ impl Witnesses<'_> {
                 routes.engines_of(|asker| matches!(asker, Asker::Client { .. }))
             }
             Role::Agent => routes.engines_of(
-                |asker| matches!(asker, Asker::Agent { agent, .. } if *agent == hung.incarnation),
+                |asker| matches!(asker, Asker::Agent { agent, .. } if *agent == hung.incarnation()),
             ),
             // The others of the same switch: an engine over several slots switches as a whole.
-            Role::Hybrid if hung.turn.waits_since().is_some() => {
+            Role::Hybrid if hung.turn().waits_since().is_some() => {
                 let hybrids = self.instances.role(Role::Hybrid);
-                let told = hybrids.filter(|i| i.turn.waits_since().is_some());
-                told.map(|i| i.incarnation).collect()
+                let told = hybrids.filter(|i| i.turn().waits_since().is_some());
+                told.map(|i| i.incarnation()).collect()
             }
             Role::Trainer | Role::Hybrid | Role::Rollout => BTreeSet::new(),
         };
@@ -70,17 +70,17 @@ impl Witnesses<'_> {
             .iter()
             .filter_map(there)
             .filter(|i| i.was_attached());
-        there.map(|i| i.id).filter(|id| *id != who).collect()
+        there.map(|i| i.id()).filter(|id| *id != who).collect()
     }
 
     fn unanswered(&self, i: &Instance) -> Testimony {
-        let node = i.slot.as_ref().and_then(|slot| self.nodes.get(slot.node));
+        let node = i.slot().and_then(|slot| self.nodes.get(slot.node));
         Testimony {
-            who: i.id,
-            incarnation: i.incarnation,
+            who: i.id(),
+            incarnation: i.incarnation(),
             node: node.map(|node| node.spec.name.clone()).unwrap_or_default(),
-            phase: i.phase,
-            step: i.phase_step,
+            phase: i.phase(),
+            step: i.phase_step(),
             answer: Answer::Awaited,
             text: String::new(),
         }

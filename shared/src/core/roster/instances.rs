@@ -32,8 +32,8 @@ impl Instance {
     /// The instance as one that needs no fence: whoever has it in hand looked it up just now.
     pub(in crate::core) fn current(&self) -> Current {
         Current {
-            id: self.id,
-            incarnation: self.incarnation,
+            id: self.id(),
+            incarnation: self.incarnation(),
             found: (),
         }
     }
@@ -66,7 +66,7 @@ impl Instances {
 
     /// How many places of a role are to stay.
     pub fn wanted(&self, role: Role) -> u32 {
-        let stay = self.role(role).take_while(|i| !i.retiring).count();
+        let stay = self.role(role).take_while(|i| !i.retiring()).count();
         u32::try_from(stay).unwrap_or(u32::MAX)
     }
 
@@ -77,7 +77,7 @@ impl Instances {
 
     /// All, in order.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Instance> {
-        let ids = self.roles.iter().flatten().map(|i| i.id);
+        let ids = self.roles.iter().flatten().map(|i| i.id());
         self.touched.extend(ids.clone());
         self.changed.note_all(ids);
         self.roles.iter_mut().flatten()
@@ -105,7 +105,7 @@ impl Instances {
 
     /// The ids of a role, in order of index.
     pub fn ids(&self, role: Role) -> Vec<InstanceId> {
-        self.role(role).map(|i| i.id).collect()
+        self.role(role).map(|i| i.id()).collect()
     }
 
     /// The place with this id.
@@ -126,7 +126,17 @@ impl Instances {
     /// The place whose present life this is; none for an older life (I-1).
     pub fn life(&self, incarnation: Incarnation) -> Option<&Instance> {
         let place = self.get(*self.lives.get(&incarnation)?)?;
-        (place.incarnation == incarnation && incarnation.0 != 0).then_some(place)
+        (place.incarnation() == incarnation && incarnation.0 != 0).then_some(place)
+    }
+
+    /// The life that runs in the slot in which this one ran before it.
+    pub fn successor(&self, life: Incarnation) -> Option<Incarnation> {
+        let after = |i: &&Instance| {
+            let before = i.before();
+            before.is_some_and(|(old, slot)| *old == life && i.slot() == Some(slot))
+        };
+        let next = self.iter().find(after)?.incarnation();
+        Some(next).filter(|life| life.0 != 0)
     }
 
     /// The fence (I-1): the instance whose present incarnation this is, for whoever takes in what it
@@ -168,19 +178,19 @@ impl Instances {
 
     /// An engine has requests from now on: its tokens are waited for.
     pub fn load_begins(&mut self, incarnation: Incarnation, now: Time) {
-        let Some(id) = self.life(incarnation).map(|i| i.id) else {
+        let Some(id) = self.life(incarnation).map(|i| i.id()) else {
             return;
         };
         note(&mut self.touched, id);
         self.changed.note_over(id);
         if let Some(engine) = self.roles[id.role as usize].get_mut(id.index as usize) {
-            engine.tokens_at = now;
+            engine.load_begins(now);
         }
     }
 
     /// The place whose present life this is; none for an older life (I-1).
     pub fn life_mut(&mut self, incarnation: Incarnation) -> Option<&mut Instance> {
-        let id = self.life(incarnation)?.id;
+        let id = self.life(incarnation)?.id();
         self.get_mut(id)
     }
 
@@ -192,7 +202,7 @@ impl Instances {
         generation: Generation,
         now: Time,
     ) -> Option<&mut Instance> {
-        let old = self.get(id)?.incarnation;
+        let old = self.get(id)?.incarnation();
         self.lives.remove(&old);
         if incarnation.0 != 0 {
             self.lives.insert(incarnation, id);
@@ -220,9 +230,9 @@ impl Instances {
     /// The highest place is no more.
     pub fn pop(&mut self, role: Role) {
         if let Some(gone) = self.roles[role as usize].pop() {
-            self.lives.remove(&gone.incarnation);
-            note(&mut self.touched, gone.id);
-            self.changed.note(gone.id);
+            self.lives.remove(&gone.incarnation());
+            note(&mut self.touched, gone.id());
+            self.changed.note(gone.id());
         }
     }
 
@@ -238,7 +248,7 @@ impl Instances {
 
     /// What is derived from all of a role is to be derived anew.
     pub(in crate::core) fn touch_role(&mut self, role: Role) {
-        let ids = self.roles[role as usize].iter().map(|i| i.id);
+        let ids = self.roles[role as usize].iter().map(|i| i.id());
         self.touched.extend(ids);
     }
 
@@ -250,6 +260,28 @@ impl Instances {
     /// One of those touched.
     pub(in crate::core) fn next_touched(&mut self) -> Option<InstanceId> {
         self.touched.pop()
+    }
+}
+
+/// What is known of hybrid engines' turns.
+impl Instances {
+    /// A process ended whose place has another incarnation already.
+    pub fn has_left(&mut self, life: Incarnation) {
+        let left = |i: &&Instance| i.leaving().is_some_and(|(who, _)| who == life);
+        let engine = self.role(Role::Hybrid).find(left).map(|i| i.id());
+        if let Some(i) = engine.and_then(|id| self.get_mut(id)) {
+            i.has_left();
+        }
+    }
+
+    /// The daemon was away: engines may have been told what is not on record, or not what is.
+    pub fn forget_turns(&mut self) {
+        for i in self.iter_mut() {
+            // One that had not linked by the last record may have done so, and been told, since.
+            if i.id().role == Role::Hybrid && i.has_process() {
+                i.forget_turn();
+            }
+        }
     }
 }
 
@@ -271,13 +303,13 @@ impl FromIterator<Instance> for Instances {
     fn from_iter<T: IntoIterator<Item = Instance>>(all: T) -> Self {
         let mut instances = Self::default();
         for mut i in all {
-            let former = i.former.take().filter(|_| i.id.role.is_engine());
-            instances.former.extend(former.map(|had| (i.id, *had)));
-            if i.incarnation.0 != 0 {
-                instances.lives.insert(i.incarnation, i.id);
+            let former = i.take_former().filter(|_| i.id().role.is_engine());
+            instances.former.extend(former.map(|had| (i.id(), had)));
+            if i.incarnation().0 != 0 {
+                instances.lives.insert(i.incarnation(), i.id());
             }
-            instances.touched.push(i.id);
-            instances.roles[i.id.role as usize].push(i);
+            instances.touched.push(i.id());
+            instances.roles[i.id().role as usize].push(i);
         }
         instances
     }

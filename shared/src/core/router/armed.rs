@@ -19,7 +19,7 @@ impl Core {
         };
         Armory {
             cx,
-            instances: &mut self.s.instances,
+            roster: &mut self.s.roster,
             next: &mut self.s.next_fault,
         }
     }
@@ -35,7 +35,7 @@ impl Core {
         let is_ours = fault.kind().carrier() != Carrier::Role;
         let reply = self.armory().arm(id, incarnation, fault, at)?;
         let of_this_life = matches!(reply, Reply::Armed { life: Some(_), .. });
-        let current = self.s.instances.get(id).map(Instance::current);
+        let current = self.s.roster.instances().get(id).map(Instance::current);
         if let Some(current) = current.filter(|_| is_ours && of_this_life) {
             self.spring(current);
         }
@@ -44,7 +44,7 @@ impl Core {
 
     /// The instance reported where it is: what waits for that strikes now.
     pub(in crate::core) fn spring(&mut self, current: Current) {
-        if self.s.instances.of(current).armed.is_empty() {
+        if self.s.roster.instances().of(current).armed().is_empty() {
             return;
         }
         let pulled = self.s.weights.of(current.id).progress();

@@ -3,6 +3,7 @@ use crate::core::detect::Verdict;
 use crate::core::recover::Scope;
 use crate::core::recover::restart::{Action, Case, Plan, decide};
 use crate::core::roster::instance::Condemned;
+use crate::core::roster::nodes::Given;
 use crate::core::{Core, FaultKind, Mutation};
 use crate::ids::{Incarnation, IncidentId, InstanceId, Role};
 
@@ -20,9 +21,10 @@ impl Core {
         }
         if self
             .s
-            .instances
+            .roster
+            .instances()
             .get(verdict.who)
-            .is_some_and(|i| i.retiring)
+            .is_some_and(|i| i.retiring())
         {
             self.gone_early(verdict.who, verdict.ended);
             return None;
@@ -32,7 +34,12 @@ impl Core {
             .filter(|_| verdict.who.role == Role::Trainer)
         {
             // Its peers give up on it, or it takes them along: one fault, and no time for evidence.
-            let life = self.s.instances.get(verdict.who).map(|i| i.incarnation);
+            let life = self
+                .s
+                .roster
+                .instances()
+                .get(verdict.who)
+                .map(|i| i.incarnation());
             self.execute(hung, life.filter(|_| verdict.ended));
             return None;
         }
@@ -55,7 +62,12 @@ impl Core {
         match verdict.who.role {
             Role::Trainer => None,
             _ => {
-                let life = self.s.instances.get(verdict.who).map(|i| i.incarnation);
+                let life = self
+                    .s
+                    .roster
+                    .instances()
+                    .get(verdict.who)
+                    .map(|i| i.incarnation());
                 let rooted = || self.s.recover.rooted_in(verdict.who, life?);
                 let first = verdict.under.or_else(rooted)?;
                 Some(self.s.recover.first_of(first))
@@ -65,14 +77,14 @@ impl Core {
 
     /// Does what was decided, for a hang after its evidence.
     fn judged(&mut self, verdict: &Verdict, plan: &Plan, incident: IncidentId) {
-        let Some(i) = self.s.instances.get_mut(verdict.who) else {
+        let Some(i) = self.s.roster.get_mut(verdict.who) else {
             return;
         };
-        let incarnation = i.incarnation;
+        let incarnation = i.incarnation();
         if verdict.hangs && plan.action != Action::FailJob {
             let until = self.now + self.config.evidence_timeout;
             let wait = plan.wait;
-            i.condemned = Some(Condemned {
+            i.condemn(Condemned {
                 incident,
                 until,
                 wait,
@@ -87,15 +99,20 @@ impl Core {
 
     /// The rank whose evidence is waited for.
     fn condemned_rank(&self) -> Option<InstanceId> {
-        let mut ranks = self.s.instances.role(Role::Trainer);
-        ranks.find(|i| i.condemned.is_some()).map(|i| i.id)
+        let mut ranks = self.s.roster.instances().role(Role::Trainer);
+        ranks.find(|i| i.condemned().is_some()).map(|i| i.id())
     }
 
     /// Kills what was condemned and whose evidence is in or late.
     pub(in crate::core) fn execute_condemned(&mut self, fallen: &[InstanceId]) {
         let now = self.now;
         for &id in fallen {
-            let condemned = self.s.instances.get(id).and_then(|i| i.condemned);
+            let condemned = self
+                .s
+                .roster
+                .instances()
+                .get(id)
+                .and_then(|i| i.condemned());
             if condemned.is_some_and(|c| c.until <= now) {
                 self.execute(id, None);
             }
@@ -105,10 +122,10 @@ impl Core {
     /// Carries out the restart that was decided when the instance was condemned. `ended`: the process
     /// that is no more, whose end made it so.
     pub(in crate::core) fn execute(&mut self, who: InstanceId, ended: Option<Incarnation>) {
-        let Some(i) = self.s.instances.get_mut(who) else {
+        let Some(i) = self.s.roster.get_mut(who) else {
             return;
         };
-        let Some(condemned) = i.condemned.take() else {
+        let Some(condemned) = i.take_condemned() else {
             return;
         };
         self.conclude(condemned.incident, condemned.until <= self.now);
@@ -135,17 +152,20 @@ impl Core {
     /// How many failures of a kind count in a row of an instance.
     pub fn failures_in_a_row(&self, who: InstanceId, kind: FaultKind) -> u32 {
         let window = self.config.budgets.of(kind).window;
-        let i = self.s.instances.get(who);
-        i.map_or(0, |i| i.strikes.in_a_row(kind, window, self.now))
+        let i = self.s.roster.instances().get(who);
+        i.map_or(0, |i| i.strikes().in_a_row(kind, window, self.now))
     }
 
     /// The counters that the decision table looks at, this fault included unless its requests are to
     /// blame, or what another incident tells of.
     fn count_fault(&mut self, verdict: &Verdict, poisoned: bool) -> Case {
-        let moves = match verdict.who.role {
-            Role::Trainer => self.moves(&self.s.instances.ids(Role::Trainer)),
-            _ => self.moves(&[verdict.who]),
+        self.derive();
+        let restarted = match verdict.who.role {
+            Role::Trainer => self.s.roster.instances().ids(Role::Trainer),
+            _ => vec![verdict.who],
         };
+        let placement = self.s.placement(self.now, &self.config);
+        let moves = placement.moves(&restarted, &mut Given::default());
         let restored = self.s.gang.is_restored();
         let budget = self.config.budgets.of(verdict.kind);
         let is_silent = self.config.own_loop.is_some_and(|own| !own.commits);
@@ -162,12 +182,15 @@ impl Core {
         let failures = if verdict.who.role == Role::Trainer {
             self.s.gang.count_fault(kind, budget.window, now)
         } else {
-            let i = self.s.instances.get_mut(verdict.who);
+            let i = self.s.roster.get_mut(verdict.who);
             i.map_or(0, |i| match (folded, poisoned) {
                 // Whatever was counted before, this is not what exceeds it.
-                (true, _) => i.strikes.in_a_row(kind, budget.window, now).min(budget.max),
-                (false, true) => i.strikes.in_a_row(kind, budget.window, now),
-                (false, false) => i.strikes.strike(kind, budget.window, now),
+                (true, _) => i
+                    .strikes()
+                    .in_a_row(kind, budget.window, now)
+                    .min(budget.max),
+                (false, true) => i.strikes().in_a_row(kind, budget.window, now),
+                (false, false) => i.strikes_mut().strike(kind, budget.window, now),
             })
         };
         let failures = match self.config.mutant(Mutation::ForgetBudget) {

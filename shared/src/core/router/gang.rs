@@ -1,8 +1,7 @@
 //! The gang (`core/gang`): it is shown the others, what is due of it is done, and what its answers mean is
 //! told to the others.
-use crate::core::detect::numeric::not_a_number;
+use crate::core::detect::{numeric, straggler};
 use crate::core::effects::Cx;
-use crate::core::gang::context::Turn;
 use crate::core::gang::{Around, Due, Gang, any_rank};
 use crate::core::output::{Outcome, Output, Record, Severity};
 use crate::core::roster::instances::Current;
@@ -20,7 +19,7 @@ impl Core {
             last,
             batches: s.work.requests.table(),
             weights: &s.weights,
-            instances: &s.instances,
+            instances: s.roster.instances(),
         };
         let cx = Cx {
             now: self.now,
@@ -37,15 +36,15 @@ impl Core {
             last: self.s.orders.last_to_begin(&self.config),
             batches: self.s.work.requests.table(),
             weights: &self.s.weights,
-            instances: &self.s.instances,
+            instances: self.s.roster.instances(),
         }
     }
 
     /// Whether every rank can be commanded and none is about to be killed.
     pub(in crate::core) fn gang_attached(&self) -> bool {
-        let sound = self.index_now().counts(Role::Trainer).sound;
+        let sound = self.s.index_now().counts(Role::Trainer).sound;
         let missing = u32::from(self.config.mutant(Mutation::CallHalfGang));
-        sound + missing >= self.s.instances.count(Role::Trainer)
+        sound + missing >= self.s.roster.instances().count(Role::Trainer)
     }
 
     /// Whether it may be restarted without anything being done twice.
@@ -63,7 +62,7 @@ impl Core {
 
     /// Issues the call that is due, if one is.
     pub(in crate::core) fn advance_gang(&mut self) {
-        self.sync();
+        self.derive();
         if !self.gang_attached() {
             return;
         }
@@ -111,8 +110,9 @@ impl Core {
         if !self.s.gang.is_training(&self.config, step) {
             return;
         }
-        if let Some(what) = not_a_number(&metrics) {
-            return self.numeric(any_rank(), format!("step {step} brought {what}"));
+        if let Some(what) = numeric::not_a_number(&metrics) {
+            let reason = format!("step {step} brought {what}");
+            return self.fault(numeric::verdict(any_rank(), reason));
         }
         let trajectories = match self.config.own_loop {
             Some(_) => Some(Vec::new()),
@@ -121,7 +121,8 @@ impl Core {
         let Some(trajectories) = trajectories else {
             return;
         };
-        self.compare_ranks(step);
+        let (roster, mut cx) = self.roster();
+        straggler::compare(&mut cx, roster, step);
         let (gang, mut cx, around) = self.gang();
         if gang.step_done(&mut cx, &around, step) {
             self.s.recover.gang_succeeded();
@@ -180,31 +181,32 @@ impl Core {
         if self.config.hybrids == 0 {
             return;
         }
-        let engines = self.index().counts(Role::Hybrid);
+        self.derive();
+        let engines = self.s.roster.counts(Role::Hybrid);
         let (gang, mut cx, around) = self.gang();
         gang.switch(&mut cx, &around, (engines.unpaused, engines.unrolling));
-        while let Some(id) = self.index().to_tell() {
+        self.derive();
+        while let Some(id) = self.s.roster.index().to_tell() {
             self.command_engine(id);
+            self.derive();
         }
     }
 
     fn command_engine(&mut self, id: InstanceId) {
         let current = self.s.weights.is_current(id);
         let gang = &self.s.gang;
-        let Some(i) = self.s.instances.get_mut(id) else {
+        let Some(i) = self.s.roster.get_mut(id) else {
             return;
         };
-        let (engine, since) = (i.incarnation, self.now);
+        let (engine, since) = (i.incarnation(), self.now);
         let due = gang.due_command(i, current);
         match due {
             Some(true) => {
-                i.turn = Turn::Resuming { since };
+                i.told_to_resume(since);
                 self.out.push(Output::Resume { engine });
             }
             Some(false) => {
-                i.turn = Turn::Pausing { since };
-                // A probe would be sent away like any request; its answer is what it is judged by now.
-                i.suspect = None;
+                i.told_to_pause(since);
                 self.out.push(Output::Pause { engine });
             }
             None => {}
@@ -213,8 +215,8 @@ impl Core {
 
     /// An engine answered a command, or refused it.
     pub(in crate::core) fn on_switched(&mut self, engine: Current, paused: bool, ok: bool) {
-        let i = self.s.instances.of_mut(engine);
-        if !i.turn.awaits(paused) || i.condemned.is_some() {
+        let i = self.s.roster.of_mut(engine);
+        if !i.turn().awaits(paused) || i.condemned().is_some() {
             return;
         }
         match ok {
@@ -226,13 +228,13 @@ impl Core {
     /// An engine that is to end computes until it does: its slot is not its rank's before. Nobody hears
     /// of an end on a node that is lost, and no rank computes there.
     pub(in crate::core) fn note_leaving(&mut self, id: InstanceId) {
-        let slot = self.s.instances.get(id).and_then(|i| i.slot.as_ref());
-        let node = slot.and_then(|slot| self.s.nodes.get(slot.node));
+        let slot = self.s.roster.instances().get(id).and_then(|i| i.slot());
+        let node = slot.and_then(|slot| self.s.roster.nodes().get(slot.node));
         if node.is_none_or(|node| node.state != NodeState::Here) {
             return;
         }
         let until = self.now + self.config.rules.context_switch.window.of(id.role);
-        if let Some(i) = self.s.instances.get_mut(id) {
+        if let Some(i) = self.s.roster.get_mut(id) {
             i.note_leaving(until);
         }
     }

@@ -21,8 +21,8 @@ impl Core {
     fn recover_and_around(&mut self) -> (&mut Recover, Cx<'_>, Around<'_>) {
         let s = &mut self.s;
         let around = Around {
-            instances: &s.instances,
-            index: &self.index,
+            instances: s.roster.instances(),
+            index: s.roster.index(),
             gang: &s.gang,
             weights: &s.weights,
             work: &s.work,
@@ -44,13 +44,13 @@ impl Core {
         plan: &Plan,
         cause: Option<Recurring>,
     ) -> IncidentId {
-        let life = self.s.instances.get(verdict.who);
+        let life = self.s.roster.instances().get(verdict.who);
         let opened = Opened {
             verdict,
             plan,
             cause,
-            incarnation: life.map(|i| i.incarnation).unwrap_or_default(),
-            struck: struck(&self.s.instances, verdict, self.now),
+            incarnation: life.map(|i| i.incarnation()).unwrap_or_default(),
+            struck: struck(self.s.roster.instances(), verdict, self.now),
             committed: self.s.committed,
         };
         let (recover, mut cx) = self.recover();
@@ -69,14 +69,14 @@ impl Core {
 
     /// Notes in every recovery of which all processes are started that they are.
     pub(in crate::core) fn mark_spawned(&mut self) {
-        self.sync();
+        self.derive();
         let (recover, cx, around) = self.recover_and_around();
         recover.mark_spawned(cx.now, &around);
     }
 
     /// Notes which recoveries have their processes back, and closes those whose work goes on.
     pub(in crate::core) fn advance_recoveries(&mut self) {
-        self.sync();
+        self.derive();
         let (recover, mut cx, around) = self.recover_and_around();
         if recover.take_due() {
             recover.advance(&mut cx, &around);
@@ -85,7 +85,12 @@ impl Core {
 
     /// Notes an incarnation that ends with the recoveries that cover its place.
     pub(in crate::core) fn sweep(&mut self, id: InstanceId, life: Incarnation) {
-        let condemned = self.s.instances.get(id).and_then(|i| i.condemned);
+        let condemned = self
+            .s
+            .roster
+            .instances()
+            .get(id)
+            .and_then(|i| i.condemned());
         if let Some(condemned) = condemned {
             // Another fault restarts it, too: what was found of its hang until now is all there is.
             self.conclude(condemned.incident, false);
@@ -97,8 +102,8 @@ impl Core {
     pub(in crate::core) fn ask_for_evidence(&mut self, who: InstanceId, incident: IncidentId) {
         let witnesses = Witnesses {
             config: &self.config,
-            instances: &self.s.instances,
-            nodes: &self.s.nodes,
+            instances: self.s.roster.instances(),
+            nodes: self.s.roster.nodes(),
             work: &self.s.work,
         };
         let asked = witnesses.of(who);
@@ -108,11 +113,9 @@ impl Core {
     /// What was found of one process. A hang goes on to its end when nobody else is waited for.
     pub(in crate::core) fn on_evidence(&mut self, current: Current, text: &str, seen: &Seen) {
         for heard in self.s.recover.testify(current.incarnation, text, seen) {
-            let hung = self.s.instances.get_mut(heard.who);
-            let condemned = hung.and_then(|i| i.condemned.as_mut());
-            let whole = condemned.filter(|c| c.incident == heard.incident && heard.is_whole);
-            if let Some(condemned) = whole {
-                condemned.until = condemned.until.min(self.now);
+            let hung = self.s.roster.get_mut(heard.who);
+            if let Some(hung) = hung.filter(|_| heard.is_whole) {
+                hung.evidence_is_in(heard.incident, self.now);
             }
         }
     }
@@ -135,7 +138,7 @@ impl Core {
             // Of ranks it is the gang that fails.
             Role::Trainer => self.s.gang.causes_mut(),
             Role::Hybrid | Role::Rollout | Role::Agent => {
-                &mut self.s.instances.get_mut(verdict.who)?.causes
+                self.s.roster.get_mut(verdict.who)?.causes_mut()
             }
         };
         Some(causes.count(&self.config, cause, is_innocent, self.now))

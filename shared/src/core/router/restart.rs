@@ -5,14 +5,14 @@ use crate::core::recover::restart::{Action, Plan};
 use crate::core::roster::instance::Life;
 use crate::core::roster::nodes::NodeState;
 use crate::core::{Core, Mutation};
-use crate::ids::{Generation, Incarnation, InstanceId, NodeId, Role};
+use crate::ids::{Generation, Incarnation, InstanceId, Role};
 use std::time::Duration;
 
 impl Core {
     /// First start of the job: every place, one generation.
     pub(in crate::core) fn spawn_everything(&mut self) {
         self.form_gang(false);
-        let ids: Vec<_> = self.s.instances.iter().map(|i| i.id).collect();
+        let ids: Vec<_> = self.s.roster.instances().iter().map(|i| i.id()).collect();
         self.issue(&ids);
     }
 
@@ -25,8 +25,7 @@ impl Core {
                 self.make_homeless(id);
                 continue;
             };
-            let incarnation = self.s.next_incarnation;
-            self.s.next_incarnation = incarnation.next();
+            let incarnation = self.s.roster.take_number();
             let generation = match id.role {
                 Role::Trainer => self.s.gang.generation(),
                 Role::Hybrid | Role::Rollout | Role::Agent => Generation(0),
@@ -35,8 +34,10 @@ impl Core {
             let lost = self.config.mutant(Mutation::QuarantineLost);
             let reborn = self.reborn(id, incarnation, generation);
             if let Some(i) = reborn {
-                i.life = Life::Spawning { until };
-                i.quarantined &= !lost;
+                i.told_to_start(until);
+                if lost {
+                    i.quarantine(false);
+                }
             }
             self.out.record(Record::Issued { id, incarnation });
             spawns.push(Output::Spawn {
@@ -67,7 +68,7 @@ impl Core {
         let (none, generation) = (Incarnation(0), self.s.gang.generation());
         let reborn = self.reborn(id, none, generation);
         if let Some(i) = reborn {
-            (i.life, i.slot) = (Life::Homeless, None);
+            i.wait_for_slot();
         }
         let text = format!("{id} waits for a slot");
         self.event(Severity::Warn, "slot", Some(id), text);
@@ -76,7 +77,7 @@ impl Core {
     /// Does what was decided. `ended`: the life whose process is known to be gone.
     pub(in crate::core) fn carry_out(&mut self, plan: &Plan, ended: Option<Incarnation>) {
         let of = |core: &Self, role: Option<Role>| -> Vec<InstanceId> {
-            let all = core.s.instances.iter().map(|i| i.id);
+            let all = core.s.roster.instances().iter().map(|i| i.id());
             all.filter(|id| role.is_none_or(|r| r == id.role)).collect()
         };
         match plan.action {
@@ -105,7 +106,13 @@ impl Core {
     /// backoff when restarts follow each other. Nobody waits for the old ones to be gone: they are
     /// fenced by their number (I-1).
     fn renew(&mut self, ids: &[InstanceId], ended: Option<Incarnation>, wait: Duration) {
-        let retiring = |id: &InstanceId| self.s.instances.get(*id).is_some_and(|i| i.retiring);
+        let retiring = |id: &InstanceId| {
+            self.s
+                .roster
+                .instances()
+                .get(*id)
+                .is_some_and(|i| i.retiring())
+        };
         let (going, ids): (Vec<_>, Vec<_>) = ids.iter().copied().partition(retiring);
         for id in going {
             self.gone_early(id, false);
@@ -113,19 +120,18 @@ impl Core {
         let ids = ids.as_slice();
         for &id in ids {
             let restarted = self.s.recover.reason_to_replace(id, self.now);
-            let Some(i) = self.s.instances.get_mut(id) else {
+            let Some(i) = self.s.roster.get_mut(id) else {
                 continue;
             };
             let (old, alive) = (
-                i.incarnation,
-                i.has_process() && ended != Some(i.incarnation),
+                i.incarnation(),
+                i.has_process() && ended != Some(i.incarnation()),
             );
             i.note_restart(restarted);
-            let there = |node: NodeId| self.s.nodes.get(node).map(|n| n.state);
-            let node = i.slot.as_ref().map(|s| s.node);
+            let node = i.slot().map(|s| s.node);
+            let there = node.and_then(|node| self.s.roster.nodes().get(node));
             // A lost node hears nothing; what it still runs is fenced when it comes back.
-            if alive && node.and_then(there).is_none_or(|s| s == NodeState::Here) {
-                let node = i.slot.as_ref().map(|s| s.node);
+            if alive && there.is_none_or(|n| n.state == NodeState::Here) {
                 let reason = format!("{id} {old} is replaced");
                 self.note_leaving(id);
                 self.out.push(Output::Kill {
@@ -139,9 +145,9 @@ impl Core {
                 self.sweep(id, old);
             }
             self.forget_life(id, old);
-            if let Some(i) = self.s.instances.get_mut(id) {
+            if let Some(i) = self.s.roster.get_mut(id) {
                 // Whoever gets its slot in what follows has nobody to ask to end any more.
-                i.life = Life::Waiting { until: self.now };
+                i.wait_until(self.now);
             }
         }
         if wait == Duration::ZERO {
@@ -151,17 +157,23 @@ impl Core {
         for &id in ids {
             let reborn = self.reborn(id, Incarnation(0), generation);
             if let Some(i) = reborn {
-                i.life = Life::Waiting { until };
+                i.wait_until(until);
             }
         }
     }
 
     /// Asks a process to end gently; what it held goes on elsewhere. It is no fault.
     pub(in crate::core) fn retire(&mut self, id: InstanceId) {
-        let Some(i) = self.s.instances.get(id).filter(|i| i.has_process()) else {
+        let Some(i) = self
+            .s
+            .roster
+            .instances()
+            .get(id)
+            .filter(|i| i.has_process())
+        else {
             return;
         };
-        let incarnation = i.incarnation;
+        let incarnation = i.incarnation();
         self.note_leaving(id);
         // After a record: a daemon that dies in between must not take its end for a fault.
         self.note_revision(0);
@@ -175,12 +187,12 @@ impl Core {
         match id.role {
             Role::Trainer => {
                 // Its timer is set by what is waited for now, so that none is left that falls for nothing.
-                self.sync();
+                self.derive();
                 self.s.weights.drop_pulls_from_trainer(&self.config);
             }
             Role::Hybrid | Role::Rollout => {
                 self.s.work.rollouts.drop_rollout(old);
-                self.sync();
+                self.derive();
                 self.s.weights.drop_pulls_from(&self.config, old);
             }
             Role::Agent => {
@@ -193,10 +205,10 @@ impl Core {
     /// Starts the lives whose backoff is over.
     pub(in crate::core) fn respawn_due(&mut self, fallen: &[InstanceId]) {
         let due = |life: Life| matches!(life, Life::Waiting { until } if until <= self.now);
-        let instances = &self.s.instances;
-        let waits = |id: &InstanceId| instances.get(*id).is_some_and(|i| due(i.life));
+        let instances = self.s.roster.instances();
+        let waits = |id: &InstanceId| instances.get(*id).is_some_and(|i| due(i.life()));
         let ids = fallen.iter().copied().filter(waits);
-        let retiring = |id: &InstanceId| instances.get(*id).is_some_and(|i| i.retiring);
+        let retiring = |id: &InstanceId| instances.get(*id).is_some_and(|i| i.retiring());
         let (gone, ids): (Vec<_>, Vec<_>) = ids.partition(retiring);
         for id in gone {
             self.vacate(id);

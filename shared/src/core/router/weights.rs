@@ -1,6 +1,7 @@
 //! The weights (`core/weights`): who is there is told to them, and what their pulls found out is told to those
 //! who judge it.
 use crate::core::Core;
+use crate::core::detect::{corruption, exception};
 use crate::core::effects::Cx;
 use crate::core::input::PullFailure;
 use crate::core::roster::instance::Instance;
@@ -25,7 +26,7 @@ impl Core {
     }
 
     pub(in crate::core) fn plan_pulls(&mut self) {
-        self.sync();
+        self.derive();
         let readable = self.s.gang.is_restored() && self.gang_attached();
         let serves = self.s.gang.serves().filter(|_| readable);
         let (weights, mut cx) = self.weights();
@@ -53,13 +54,31 @@ impl Core {
     ) {
         let who = (puller.id, puller.incarnation);
         let (weights, mut cx) = self.weights();
-        match weights.pulled(&mut cx, who, ended, result) {
-            Some(Failed::ByItself { times, reason }) => {
-                self.pulls_failed_by_themselves(puller, times, &reason);
+        let Some(failed) = weights.pulled(&mut cx, who, ended, result) else {
+            return;
+        };
+        let verdict = match failed {
+            Failed::ByItself { times, reason } => {
+                let i = self.s.roster.instances().of(puller);
+                exception::pulls_failed(i, times, &reason)
             }
-            Some(Failed::Damaged { reason }) => self.damaged_itself(puller, &reason),
-            Some(Failed::Corrupt { source }) => self.corrupt(puller.id, source, ended.version),
-            None => {}
+            Failed::Damaged { reason } => {
+                let i = self.s.roster.instances().of(puller);
+                corruption::damaged_itself(i, &reason)
+            }
+            Failed::Corrupt { source } => {
+                let cx = Cx {
+                    now: self.now,
+                    config: &self.config,
+                    out: &mut self.out,
+                };
+                let (roster, incidents) = (&mut self.s.roster, self.s.recover.incidents());
+                let what = (source, ended.version);
+                corruption::corrupt(&cx, roster, incidents, puller.id, what)
+            }
+        };
+        if let Some(verdict) = verdict {
+            self.fault(verdict);
         }
     }
 
@@ -71,8 +90,6 @@ impl Core {
         generation: Generation,
     ) -> Option<&mut Instance> {
         self.s.weights.reborn(&self.config, id, incarnation);
-        self.s
-            .instances
-            .reborn(id, incarnation, generation, self.now)
+        self.s.roster.reborn(id, incarnation, generation, self.now)
     }
 }

@@ -1,6 +1,6 @@
 //! The work (`core/work`): what the other machines know is told to it, and what it found out is told to them.
 use crate::core::config::Policy;
-use crate::core::detect::agent_unable::GivenBack;
+use crate::core::detect::agent_unable;
 use crate::core::effects::Cx;
 use crate::core::input::ReturnedBy;
 use crate::core::output::{Output, Record};
@@ -14,7 +14,7 @@ impl Core {
     /// Whether this agent worker holds the lease of this trajectory now. The driver asks before it
     /// stores a turn: a void lease is refused at the store's door (I-2).
     pub fn holds_lease(&self, agent: Incarnation, id: TrajectoryId) -> bool {
-        self.s.work.requests.is_leased(agent, id) && self.s.instances.life(agent).is_some()
+        self.s.work.requests.is_leased(agent, id) && self.s.roster.instances().life(agent).is_some()
     }
 
     /// Everything that is leased, and to whom.
@@ -48,10 +48,11 @@ impl Core {
 
     pub(in crate::core) fn dispatch(&mut self) {
         self.open_batches();
-        let index = self.index();
+        self.derive();
+        let index = self.s.roster.index();
         let supply = Supply {
             serving: index.counts(Role::Rollout).serves + index.counts(Role::Hybrid).serves,
-            engines: self.s.instances.engines().count(),
+            engines: self.s.roster.instances().engines().count(),
             published: self.s.weights.published(),
             last: self.s.orders.last_to_begin(&self.config),
         };
@@ -63,7 +64,7 @@ impl Core {
         if self.s.orders.is_paused() {
             return;
         }
-        self.sync();
+        self.derive();
         let mut cx = Cx {
             now: self.now,
             config: &self.config,
@@ -73,7 +74,7 @@ impl Core {
             requests, rollouts, ..
         } = &mut self.s.work;
         for engine in rollouts.answer(&mut cx, requests, &self.s.recover.deaths) {
-            self.s.instances.load_begins(engine, self.now);
+            self.s.roster.load_begins(engine, self.now);
         }
     }
 
@@ -92,10 +93,7 @@ impl Core {
             .requests
             .finished(&mut cx, restores, (agent, id), brought);
         if let Some(present) = present.filter(|_| useful) {
-            let a = self.s.instances.of_mut(present);
-            a.succeeded();
-            a.given_back = GivenBack::default();
-            a.last_sign = self.now;
+            self.s.roster.of_mut(present).finished(self.now);
         }
     }
 
@@ -110,7 +108,11 @@ impl Core {
         let whose = (agent.incarnation, agent.id);
         let held = work.requests.returned(&mut cx, whose, id, reason, by);
         if held && by != ReturnedBy::Daemon {
-            self.note_given_back(agent, reason);
+            let (roster, cx) = self.roster();
+            let unable = agent_unable::gives_back(&cx, roster.of_mut(agent), reason);
+            if let Some(verdict) = unable {
+                self.fault(verdict);
+            }
         }
     }
 
@@ -138,7 +140,7 @@ impl Core {
         // The silent rule counts from the first request that a rollout gets, and anew after its last.
         let idle = |engine: &Incarnation| self.s.work.rollouts.running(*engine) == 0;
         if let Some(engine) = asked.rollout.filter(idle) {
-            self.s.instances.load_begins(engine, self.now);
+            self.s.roster.load_begins(engine, self.now);
         }
     }
 

@@ -38,8 +38,8 @@ fn paused(mode: Mode, steps: u64) -> World {
 }
 
 fn lives(w: &World) -> Vec<(InstanceId, Incarnation)> {
-    let all = w.core.s.instances.iter();
-    all.map(|i| (i.id, i.incarnation)).collect()
+    let all = w.core.s.roster.instances().iter();
+    all.map(|i| (i.id(), i.incarnation())).collect()
 }
 
 #[test]
@@ -260,8 +260,8 @@ fn one_instance_is_restarted_alone_without_a_fault() {
 fn a_role_is_restarted_one_after_the_other_and_the_next_waits_for_the_last() {
     let mut w = world(Mode::Async, 40);
     let rollouts = |w: &World| -> Vec<(Incarnation, bool)> {
-        let all = w.core.s.instances.role(Role::Rollout);
-        all.map(|i| (i.incarnation, w.core.s.weights.of(i.id).is_admitted()))
+        let all = w.core.s.roster.instances().role(Role::Rollout);
+        all.map(|i| (i.incarnation(), w.core.s.weights.of(i.id()).is_admitted()))
             .collect()
     };
     let before = rollouts(&w);
@@ -380,8 +380,8 @@ fn a_restart_of_nobody_is_refused() {
     );
     w.stop(id(Role::Rollout, 1));
     w.until("it is condemned", MINUTE, |w| {
-        let i = w.core.s.instances.get(id(Role::Rollout, 1));
-        i.is_some_and(|i| i.condemned.is_some())
+        let i = w.core.s.roster.instances().get(id(Role::Rollout, 1));
+        i.is_some_and(|i| i.condemned().is_some())
     });
     assert_eq!(
         restart(&mut w, one(Role::Rollout, 1)).unwrap_err(),

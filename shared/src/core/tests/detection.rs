@@ -14,7 +14,7 @@ fn found(w: &mut World, rule: &str, within: Duration) -> Incident {
 }
 
 fn in_phase(w: &World, who: InstanceId, phase: Phase) -> bool {
-    w.core.s.instances.get(who).unwrap().phase == phase
+    w.core.s.roster.instances().get(who).unwrap().phase() == phase
 }
 
 #[test]
@@ -85,7 +85,16 @@ fn a_missing_evidence_delays_the_kill_by_a_second_only() {
     w.inject(Fault::Hang, Role::Trainer, 0);
     // Stepping the core alone: nobody answers CollectEvidence.
     let verdict = found(&mut w, "trainer idle", LONG).verdict;
-    let due = w.core.s.instances.get(T0).unwrap().condemned.unwrap().until;
+    let due = w
+        .core
+        .s
+        .roster
+        .instances()
+        .get(T0)
+        .unwrap()
+        .condemned()
+        .unwrap()
+        .until;
     assert_eq!(due, verdict + Duration::from_secs(1));
     w.core.handle(due, Input::Timeout);
     let outputs: Vec<_> = std::iter::from_fn(|| w.core.poll_output()).collect();
@@ -161,10 +170,13 @@ fn a_rollout_that_answers_its_probe_gets_traffic_again() {
     let who = id(Role::Rollout, 0);
     w.until("generating", LONG, |w| in_phase(w, who, Phase::Generating));
     let incarnation = w.life(who);
-    let i = w.core.s.instances.life_mut(incarnation).unwrap();
-    i.suspect = Some(w.now + ms(500));
+    let i = w.core.s.roster.life_mut(incarnation).unwrap();
+    i.suspect_until(w.now + ms(500));
     w.feed(Input::Role(incarnation, RoleEvent::Probed { ok: true }));
-    assert_eq!(w.core.s.instances.get(who).unwrap().suspect, None);
+    assert_eq!(
+        w.core.s.roster.instances().get(who).unwrap().suspect(),
+        None
+    );
     w.run_to_end();
     assert!(w.incidents().is_empty());
 }

@@ -16,8 +16,8 @@ const A0: InstanceId = InstanceId {
 fn started() -> World {
     let mut w = World::new(small(Mode::Async, 8), 1);
     w.until("training", LONG, |w| {
-        let rank = w.core.s.instances.get(T0);
-        w.committed() > 1 && rank.is_some_and(|i| i.phase == Phase::Update)
+        let rank = w.core.s.roster.instances().get(T0);
+        w.committed() > 1 && rank.is_some_and(|i| i.phase() == Phase::Update)
     });
     w
 }

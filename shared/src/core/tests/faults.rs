@@ -16,7 +16,7 @@ fn recovered(w: &World) -> bool {
 }
 
 fn in_phase(w: &World, phase: Phase) -> bool {
-    w.core.s.instances.get(T0).unwrap().phase == phase
+    w.core.s.roster.instances().get(T0).unwrap().phase() == phase
 }
 
 #[test]
@@ -27,9 +27,10 @@ fn the_trainers_death_restarts_only_the_gang_and_trains_the_same_batch_again() {
     let others: Vec<_> = w
         .core
         .s
-        .instances
+        .roster
+        .instances()
         .iter()
-        .map(|i| (i.id, i.incarnation))
+        .map(|i| (i.id(), i.incarnation()))
         .collect();
     w.inject(Fault::Kill, Role::Trainer, 1);
     let struck = w.now;
@@ -233,8 +234,8 @@ fn a_pull_continues_from_the_new_generation_when_the_trainer_dies_in_it() {
     let mut w = World::new(small(Mode::Async, 4), 5);
     w.until("a pull from the trainer", LONG, |w| {
         let pull = |id| w.core.s.weights.of(id).pull();
-        let mut all = w.core.s.instances.iter();
-        all.any(|i| pull(i.id).is_some_and(|p| p.from_trainer))
+        let mut all = w.core.s.roster.instances().iter();
+        all.any(|i| pull(i.id()).is_some_and(|p| p.from_trainer))
     });
     w.kill(T0);
     w.run_to_end();
@@ -290,15 +291,23 @@ fn under_the_task_policy_every_fault_restarts_everything() {
         1,
     );
     w.until("a step", LONG, |w| w.committed() > 0);
-    let before: Vec<_> = w.core.s.instances.iter().map(|i| i.incarnation).collect();
+    let before: Vec<_> = w
+        .core
+        .s
+        .roster
+        .instances()
+        .iter()
+        .map(|i| i.incarnation())
+        .collect();
     w.kill(id(Role::Agent, 1));
     w.until("verdict", LONG, |w| !w.incidents().is_empty());
     assert!(
         w.core
             .s
-            .instances
+            .roster
+            .instances()
             .iter()
-            .all(|i| !before.contains(&i.incarnation))
+            .all(|i| !before.contains(&i.incarnation()))
     );
     w.run_to_end();
     assert_eq!(w.committed(), 5);
@@ -411,10 +420,24 @@ fn a_restart_of_the_daemon_at_any_output_of_a_run_loses_nothing() {
 fn a_restart_of_the_daemon_restarts_no_living_role() {
     let mut w = started(Mode::Async, 6);
     w.until("training", LONG, |w| in_phase(w, Phase::OldLogprob));
-    let before: Vec<_> = w.core.s.instances.iter().map(|i| i.incarnation).collect();
+    let before: Vec<_> = w
+        .core
+        .s
+        .roster
+        .instances()
+        .iter()
+        .map(|i| i.incarnation())
+        .collect();
     w.crash_daemon();
     w.run_to_end();
-    let after: Vec<_> = w.core.s.instances.iter().map(|i| i.incarnation).collect();
+    let after: Vec<_> = w
+        .core
+        .s
+        .roster
+        .instances()
+        .iter()
+        .map(|i| i.incarnation())
+        .collect();
     assert_eq!(before, after);
     assert!(w.incidents().is_empty());
 }

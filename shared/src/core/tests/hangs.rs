@@ -27,7 +27,8 @@ fn updating(ranks: u32) -> World {
         ..small(Mode::Async, 5)
     };
     let mut w = World::new(config, 1);
-    let computes = |w: &World| w.core.s.instances.get(T0).unwrap().phase == Phase::Update;
+    let computes =
+        |w: &World| w.core.s.roster.instances().get(T0).unwrap().phase() == Phase::Update;
     w.until("an update", LONG, |w| w.committed() > 0 && computes(w));
     w
 }
@@ -99,8 +100,8 @@ fn a_rank_of_which_nothing_comes_holds_the_kill_up_no_longer_than_one_alone_woul
         answer(core, now, life, ProcessState::Lives);
     }
     assert_eq!(kills(core), 0);
-    let mut ranks = core.s.instances.role(Role::Trainer);
-    let condemned = ranks.find_map(|i| i.condemned).unwrap();
+    let mut ranks = core.s.roster.instances().role(Role::Trainer);
+    let condemned = ranks.find_map(|i| i.condemned()).unwrap();
     drop(ranks);
     assert_eq!(condemned.until, verdict + DEADLINE);
     core.handle(verdict + DEADLINE, Input::Timeout);
@@ -200,11 +201,19 @@ fn whoever_is_waited_for_is_looked_at_and_what_is_found_of_it_later_is_folded() 
     let engine = s
         .core
         .s
-        .instances
+        .roster
+        .instances()
         .get(id(Role::Rollout, 0))
         .unwrap()
-        .incarnation;
-    let agent = s.core.s.instances.get(AGENT).unwrap().incarnation;
+        .incarnation();
+    let agent = s
+        .core
+        .s
+        .roster
+        .instances()
+        .get(AGENT)
+        .unwrap()
+        .incarnation();
     let trajectory = s.core.leases()[0].0;
     s.feed(Input::Role(
         agent,

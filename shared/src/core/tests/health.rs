@@ -24,8 +24,13 @@ fn rollout(n: u32) -> InstanceId {
 fn idle_world() -> World {
     let mut w = probing(Mode::Async, 3);
     w.until("all admitted", LONG, |w| {
-        let admitted = |r: &Instance| w.core.s.weights.of(r.id).is_admitted();
-        w.core.s.instances.role(Role::Rollout).all(admitted)
+        let admitted = |r: &Instance| w.core.s.weights.of(r.id()).is_admitted();
+        w.core
+            .s
+            .roster
+            .instances()
+            .role(Role::Rollout)
+            .all(admitted)
     });
     w.timing.tool = Span::always(Duration::from_secs(3600));
     w
@@ -34,10 +39,11 @@ fn idle_world() -> World {
 fn is_suspect(w: &World, n: u32) -> bool {
     w.core
         .s
-        .instances
+        .roster
+        .instances()
         .get(rollout(n))
         .unwrap()
-        .suspect
+        .suspect()
         .is_some()
 }
 
@@ -50,8 +56,13 @@ fn an_engine_is_probed_as_often_as_the_job_file_says_for_its_role() {
     config.rules.health_probe = CoreConfig::from(&job).rules.health_probe;
     let mut w = World::journaled(config, Timing::default(), 1);
     w.until("all admitted", LONG, |w| {
-        let admitted = |r: &Instance| w.core.s.weights.of(r.id).is_admitted();
-        w.core.s.instances.role(Role::Rollout).all(admitted)
+        let admitted = |r: &Instance| w.core.s.weights.of(r.id()).is_admitted();
+        w.core
+            .s
+            .roster
+            .instances()
+            .role(Role::Rollout)
+            .all(admitted)
     });
     w.timing.tool = Span::always(Duration::from_secs(3600));
     w.run_for(Duration::from_secs(30));
@@ -98,8 +109,15 @@ fn an_idle_engine_that_does_not_generate_is_suspect_then_quarantined_and_restart
         weights.published(),
         "verified before it is admitted"
     );
-    let budget = &w.core.s.instances.get(rollout(1)).unwrap().strikes;
-    assert_ne!(budget, &Strikes::default());
+    let budget = &w
+        .core
+        .s
+        .roster
+        .instances()
+        .get(rollout(1))
+        .unwrap()
+        .strikes();
+    assert_ne!(*budget, &Strikes::default());
 }
 
 #[test]
@@ -112,7 +130,14 @@ fn one_success_restores_a_suspect_before_the_threshold() {
     w.run_for(Duration::from_secs(60));
     assert!(w.incidents().is_empty());
     assert_eq!(
-        w.core.s.instances.get(rollout(0)).unwrap().health.failures,
+        w.core
+            .s
+            .roster
+            .instances()
+            .get(rollout(0))
+            .unwrap()
+            .health()
+            .failures,
         0
     );
 }
@@ -162,12 +187,12 @@ fn an_engine_that_gives_tokens_is_not_sick_however_long_a_probe_waits() {
     // Nobody answers its probes, and tokens go on.
     w.stop(rollout(0));
     for n in 1..200 {
-        let i = w.core.s.instances.life_mut(incarnation).unwrap();
+        let i = w.core.s.roster.life_mut(incarnation).unwrap();
         let sample = Sample {
-            tokens_total: i.sample.tokens_total + n,
+            tokens_total: i.sample().tokens_total + n,
             running: 1,
-            busy: i.sample.busy + ms(200),
-            ..i.sample
+            busy: i.sample().busy + ms(200),
+            ..*i.sample()
         };
         w.feed(Input::Role(incarnation, RoleEvent::Sampled { sample }));
         w.run_for(ms(400));
@@ -178,8 +203,8 @@ fn an_engine_that_gives_tokens_is_not_sick_however_long_a_probe_waits() {
 fn ask(w: &mut World, out: bool, role: Role, index: u32) -> Result<Reply, Refusal> {
     // Else somebody would have to pull from elsewhere.
     let pulls = |w: &World| {
-        let mut all = w.core.s.instances.iter();
-        all.any(|i| w.core.s.weights.of(i.id).pull().is_some())
+        let mut all = w.core.s.roster.instances().iter();
+        all.any(|i| w.core.s.weights.of(i.id()).pull().is_some())
     };
     w.until("nobody pulls", LONG, |w| !pulls(w));
     let request = match out {

@@ -63,7 +63,7 @@ fn quick_rules() -> RuleSet {
 impl Core {
     /// Requests the engine in a place is given.
     fn routes_of(&self, id: InstanceId) -> u32 {
-        let engine = self.s.instances.get(id).map(|i| i.incarnation);
+        let engine = self.s.roster.instances().get(id).map(|i| i.incarnation());
         engine.map_or(0, |engine| self.s.work.rollouts.running(engine))
     }
 }
@@ -155,7 +155,7 @@ fn a_stopped_job_goes_on_after_its_last_committed_step_when_it_is_restored() {
     w.feed(Input::Stop);
     assert_eq!(w.core.state().outcome(), Some(&Outcome::Stopped));
 
-    let issued = w.core.state().next_incarnation;
+    let issued = w.core.state().roster.next_incarnation();
     let mut core = Core::restore(config, w.core.state().clone());
     core.handle(w.now + ms(1), Input::Start);
     let outputs: Vec<Output> = std::iter::from_fn(|| core.poll_output()).collect();
@@ -166,7 +166,10 @@ fn a_stopped_job_goes_on_after_its_last_committed_step_when_it_is_restored() {
             _ => None,
         })
         .collect();
-    assert_eq!(spawned.len(), core.state().instances.iter().count());
+    assert_eq!(
+        spawned.len(),
+        core.state().roster.instances().iter().count()
+    );
     assert!(
         spawned.iter().all(|i| *i >= issued),
         "numbers are never used again"

@@ -140,8 +140,8 @@ fn an_engine_may_die_in_each_context_and_joins_again() {
         let (before, trainer) = (w.life(H0), w.life(T0));
         w.kill(H0);
         let again = |w: &World| {
-            let i = w.core.s.instances.get(H0).unwrap();
-            i.incarnation != before && i.turn == Turn::Rolls && i.phase == Phase::Generating
+            let i = w.core.s.roster.instances().get(H0).unwrap();
+            i.incarnation() != before && i.turn() == Turn::Rolls && i.phase() == Phase::Generating
         };
         w.until(
             "the engine generates again",
@@ -200,7 +200,7 @@ fn late_and_repeated_answers_to_a_switch_change_nothing() {
     let mut w = world(Mode::SemiSync, 6, 8);
     reach(&mut w, Context::Training);
     let old = w.life(H0);
-    let turn = |w: &World| w.core.s.instances.get(H0).unwrap().turn;
+    let turn = |w: &World| w.core.s.roster.instances().get(H0).unwrap().turn();
     let say = |w: &mut World, incarnation, paused| {
         let ok = true;
         w.feed(Input::Role(incarnation, RoleEvent::Switched { paused, ok }));

@@ -39,7 +39,14 @@ fn one_node(mode: Mode, ranks: u32, rollouts: u32) -> World {
 }
 
 fn slot(w: &World, who: InstanceId) -> Option<SlotRef> {
-    w.core.s.instances.get(who).unwrap().slot.clone()
+    w.core
+        .s
+        .roster
+        .instances()
+        .get(who)
+        .unwrap()
+        .slot()
+        .cloned()
 }
 
 fn step_two(w: &mut World) {
@@ -118,7 +125,7 @@ fn a_slot_that_no_rollout_has_is_taken_before_one_that_a_rollout_has() {
     let pools = [("train", 2), ("rollout", 4), ("agent", 2)];
     let mut w = on(vec![node("a", "x", &pools)], small(Mode::Async, 6));
     step_two(&mut w);
-    let rollouts = w.core.s.instances.ids(Role::Rollout);
+    let rollouts = w.core.s.roster.instances().ids(Role::Rollout);
     let before: Vec<_> = rollouts.iter().map(|id| w.life(*id)).collect();
     lose(&mut w, T1);
     w.run_to_end();
@@ -147,7 +154,7 @@ fn a_node_that_is_heard_every_second_is_never_lost() {
     }
     assert!(w.incidents().is_empty());
     w.until("it is lost", Duration::from_secs(6), |w| {
-        w.core.state().nodes.get(b).unwrap().state == NodeState::Lost
+        w.core.state().roster.nodes().get(b).unwrap().state == NodeState::Lost
     });
 }
 
@@ -159,8 +166,8 @@ fn a_recovery_does_not_wait_for_who_has_no_slot() {
     lose(&mut w, T1);
     for rank in [T0, T1] {
         w.until("it trains", MINUTE, |w| {
-            let rank = w.core.s.instances.get(rank).unwrap();
-            rank.phase == crate::phase::Phase::Update && rank.restarts > 0
+            let rank = w.core.s.roster.instances().get(rank).unwrap();
+            rank.phase() == crate::phase::Phase::Update && rank.restarts() > 0
         });
         w.kill(rank);
         w.run_for(ms(50));
@@ -188,7 +195,7 @@ fn a_leader_that_stood_still_hears_its_nodes_before_it_gives_them_up() {
     ];
     let mut w = on(nodes, small(Mode::Async, 40));
     let b = w.core.node_id("b").unwrap();
-    let state = |w: &World| w.core.state().nodes.get(b).unwrap().state;
+    let state = |w: &World| w.core.state().roster.nodes().get(b).unwrap().state;
     w.run_for(Duration::from_secs(1));
     let later = w.now + Duration::from_secs(10);
     w.core.handle(later, Input::Timeout);
@@ -440,7 +447,7 @@ fn nothing_new_is_started_on_a_cordoned_node_and_what_runs_there_goes_on() {
 fn requests_about_nodes_and_slots_that_are_not_there_are_refused() {
     let mut w = one_node(Mode::Async, 2, 3);
     w.run_for(Duration::from_secs(2));
-    let before = w.core.state().nodes.clone();
+    let before = w.core.state().roster.nodes().clone();
     let node = "a".to_owned();
     let slot = |node: &str, pool: &str, index| Request::RestoreSlot {
         node: node.to_owned(),
@@ -474,7 +481,7 @@ fn requests_about_nodes_and_slots_that_are_not_there_are_refused() {
         });
         assert_eq!(reply.unwrap().unwrap_err().to_string(), words);
     }
-    assert!(w.core.state().nodes.iter().eq(before.iter()));
+    assert!(w.core.state().roster.nodes().iter().eq(before.iter()));
 }
 
 #[test]

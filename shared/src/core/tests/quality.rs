@@ -8,7 +8,7 @@ const LONG: Duration = Duration::from_secs(60);
 fn training(mode: Mode) -> (World, Generation, Step) {
     let mut w = World::new(small(mode, 6), 3);
     w.until("training", LONG, |w| {
-        w.committed() == 2 && w.core.s.instances.get(T0).unwrap().phase == Phase::Update
+        w.committed() == 2 && w.core.s.roster.instances().get(T0).unwrap().phase() == Phase::Update
     });
     let (generation, step, _) = w.trained.last().cloned().unwrap();
     (w, generation, step)
@@ -146,11 +146,12 @@ fn logprobs_take(w: &mut World, slow: Duration) {
     for (index, took) in [(0, Duration::from_secs(1)), (1, slow)] {
         let incarnation = w.life(id(Role::Trainer, index));
         for (at, phase) in [(now, Phase::OldLogprob), (now + took, Phase::Update)] {
-            let i = w.core.s.instances.life_mut(incarnation).unwrap();
+            let i = w.core.s.roster.life_mut(incarnation).unwrap();
             i.enter(phase, Step(1), at);
         }
     }
-    w.core.compare_ranks(Step(1));
+    let (roster, mut cx) = w.core.roster();
+    crate::core::detect::straggler::compare(&mut cx, roster, Step(1));
 }
 
 #[test]

@@ -43,8 +43,8 @@ fn release(core: &mut Core, now: Time, ticket: u64) {
 }
 
 fn rollouts(core: &Core) -> Vec<(u32, Incarnation)> {
-    let lives = (0..3).filter_map(|n| core.state().instances.get(id(Role::Rollout, n)));
-    let lives = lives.map(|i| i.incarnation);
+    let lives = (0..3).filter_map(|n| core.state().roster.instances().get(id(Role::Rollout, n)));
+    let lives = lives.map(|i| i.incarnation());
     lives
         .map(|life| (core.s.work.rollouts.running(life), life))
         .collect()

@@ -63,13 +63,19 @@ fn update(w: &mut World, role: Role, config: CoreConfig) -> Result<Reply, String
     )
 }
 
+/// What follows from who is where, up to date.
+fn derived(w: &mut World) -> &crate::core::roster::index::Index {
+    w.core.derive();
+    w.core.s.roster.index()
+}
+
 fn count(w: &World, role: Role) -> u32 {
-    w.core.s.instances.count(role)
+    w.core.s.roster.instances().count(role)
 }
 
 fn lives(w: &World, role: Role) -> Vec<Incarnation> {
-    let of = w.core.s.instances.role(role);
-    of.map(|i| i.incarnation).collect()
+    let of = w.core.s.roster.instances().role(role);
+    of.map(|i| i.incarnation()).collect()
 }
 
 /// Nothing happened that counts as a fault.
@@ -87,10 +93,10 @@ fn rollouts_and_agents_join_and_leave_while_the_job_runs() {
         assert_eq!(count(&w, role), 4);
         w.until("the new ones serve", MINUTE, |w| {
             let serves = |i: &crate::core::roster::instance::Instance| {
-                let admitted = w.core.s.weights.of(i.id).is_admitted();
+                let admitted = w.core.s.weights.of(i.id()).is_admitted();
                 i.attached() && (admitted || !role.is_engine())
             };
-            w.core.s.instances.role(role).all(serves)
+            w.core.s.roster.instances().role(role).all(serves)
         });
         assert_eq!(
             lives(&w, role)[..before.len()],
@@ -111,8 +117,8 @@ fn one_that_is_to_go_stays_when_it_is_wanted_again() {
     let mut w = world(roomy(Mode::Async, 30));
     let before = lives(&w, Role::Agent);
     w.until("the last agent works", MINUTE, |w| {
-        let last = w.core.s.instances.last(Role::Agent).unwrap();
-        w.core.s.work.requests.table().leases(last.incarnation) > 0
+        let last = w.core.s.roster.instances().last(Role::Agent).unwrap();
+        w.core.s.work.requests.table().leases(last.incarnation()) > 0
     });
     scale(&mut w, Role::Agent, 1).unwrap();
     scale(&mut w, Role::Agent, 2).unwrap();
@@ -232,7 +238,7 @@ fn nothing_is_generated_before_enough_engines_serve() {
     w.doom(late, vec![Start::Mute]);
     w.kill(late);
     w.run_for(Duration::from_secs(5));
-    let serve = w.core.index().counts(Role::Rollout).serves;
+    let serve = derived(&mut w).counts(Role::Rollout).serves;
     assert_eq!(
         (serve, w.routed_at.len()),
         (2, 0),
@@ -274,7 +280,7 @@ fn rollouts_get_new_values_one_after_the_other() {
     );
     while !w.core.s.orders.rolling().is_empty() {
         w.step();
-        let serve = w.core.index().counts(Role::Rollout).serves;
+        let serve = derived(&mut w).counts(Role::Rollout).serves;
         assert!(serve >= 2, "only one is away at a time");
     }
     let after = lives(&w, Role::Rollout);
@@ -325,8 +331,8 @@ fn nobody_who_works_is_stopped_for_a_change_to_wait_for_a_slot() {
 }
 
 fn shows(w: &mut World, kind: FindingKind, who: InstanceId) -> SlotRef {
-    let i = w.core.s.instances.get(who).unwrap();
-    let (users, slot) = (vec![i.incarnation], i.slot.clone().unwrap());
+    let i = w.core.s.roster.instances().get(who).unwrap();
+    let (users, slot) = (vec![i.incarnation()], i.slot().cloned().unwrap());
     let text = "as the driver says".to_owned();
     w.feed(Input::Node(
         NodeId::LEADER,
@@ -340,7 +346,14 @@ fn shows(w: &mut World, kind: FindingKind, who: InstanceId) -> SlotRef {
 }
 
 fn slot(w: &World, who: InstanceId) -> Option<SlotRef> {
-    w.core.s.instances.get(who).unwrap().slot.clone()
+    w.core
+        .s
+        .roster
+        .instances()
+        .get(who)
+        .unwrap()
+        .slot()
+        .cloned()
 }
 
 const R1: InstanceId = InstanceId {
@@ -364,9 +377,10 @@ fn a_rollout_leaves_a_slot_that_is_about_to_fail_when_its_turns_are_done() {
     let taken = w
         .core
         .s
-        .instances
+        .roster
+        .instances()
         .iter()
-        .any(|i| i.slot == Some(left.clone()));
+        .any(|i| i.slot() == Some(&left));
     assert!(!taken, "nobody comes to it");
 }
 
@@ -374,7 +388,7 @@ fn a_rollout_leaves_a_slot_that_is_about_to_fail_when_its_turns_are_done() {
 fn a_rank_leaves_a_slot_that_is_about_to_fail_at_the_next_step_boundary() {
     let mut w = world(roomy(Mode::Async, 20));
     w.until("it trains", MINUTE, |w| {
-        w.core.s.instances.get(T0).unwrap().phase == crate::phase::Phase::Update
+        w.core.s.roster.instances().get(T0).unwrap().phase() == crate::phase::Phase::Update
     });
     let (old, step) = (w.life(T0), w.committed());
     let left = shows(&mut w, FindingKind::RowRemapPending, T0);

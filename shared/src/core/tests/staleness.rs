@@ -120,11 +120,11 @@ fn a_worker_that_brings_one_to_its_end_does_useful_work_however_old_that_is() {
     let mut core = w.core.clone();
     let who = core.is_current(agent).unwrap();
     let window = Duration::from_secs(600);
-    let i = core.s.instances.get_mut(who).unwrap();
-    assert_eq!(i.strikes.strike(FaultKind::Exit, window, w.now), 1);
+    let i = core.s.roster.get_mut(who).unwrap();
+    assert_eq!(i.strikes_mut().strike(FaultKind::Exit, window, w.now), 1);
     core.handle(w.now, ended(agent, id, 0));
     assert!(!core.holds_lease(agent, id), "it was too old");
-    let strikes = &core.s.instances.get(who).unwrap().strikes;
+    let strikes = &core.s.roster.instances().get(who).unwrap().strikes();
     assert_eq!(strikes.in_a_row(FaultKind::Exit, window, w.now), 0);
 }
 

@@ -27,6 +27,16 @@ pub struct Pull {
 }
 
 /// Whether a source has bytes that its puller has not.
+///
+/// ```text
+///                              the source got more than the puller has
+///  told to pull from ──► waits ◄──────────────────────────────────────► flows
+///  one that pulls          │         the puller has what the source has   │
+///                          └────────┬─────────────────────────────────────┘
+///                                   ▼ the source has all of it
+///  told to pull from ────────────► whole ──► spent: the puller has all of it, whomever it had it from
+///  one that has it
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Supply {
     /// It has the whole version.

@@ -15,6 +15,7 @@
 mod count;
 mod fold;
 mod raised;
+mod read;
 #[cfg(test)]
 mod tests;
 
@@ -44,7 +45,7 @@ const OUTSIDE: [&str; 5] = ["SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"]
 
 /// What a cause is known by: a hash of its folded words, the same on every machine and in every version
 /// that folds them alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Fingerprint(pub u64);
 
 impl fmt::Display for Fingerprint {

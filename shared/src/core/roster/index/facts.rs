@@ -15,7 +15,7 @@ use crate::phase::Phase;
 /// [`super::Globals`], from its requests, its leases and the pulls from it; whatever changes one of
 /// these touches the instance.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(in crate::core) struct Facts {
+pub struct Facts {
     pub incarnation: Incarnation,
     /// Linked.
     pub linked: bool,
@@ -77,13 +77,11 @@ impl Facts {
     }
 }
 
-/// What the facts of an instance follow from, besides the instance.
+/// What the facts of an instance follow from, besides who is where.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Basis<'a> {
+pub struct Others<'a> {
     /// The job's values.
     pub config: &'a CoreConfig,
-    /// Where instances are.
-    pub nodes: &'a NodeTable,
     /// Whose turn the trainer's slots are.
     pub gang: &'a Gang,
     /// Who has which version.
@@ -92,29 +90,29 @@ pub(super) struct Basis<'a> {
     pub work: &'a Work,
 }
 
-impl Basis<'_> {
-    /// What is derived from an instance.
-    pub fn facts(&self, i: &Instance) -> Facts {
-        let sound = i.attached() && i.condemned.is_none();
+impl Others<'_> {
+    /// What is derived from an instance, and from where it is.
+    pub fn facts(&self, nodes: &NodeTable, i: &Instance) -> Facts {
+        let sound = i.attached() && i.condemned().is_none();
         let common = Facts {
-            incarnation: i.incarnation,
+            incarnation: i.incarnation(),
             linked: i.attached(),
             sound,
-            spawned: i.has_process() && !matches!(i.life, Life::Spawning { .. }),
-            condemned: i.condemned.is_some(),
+            spawned: i.has_process() && !matches!(i.life(), Life::Spawning { .. }),
+            condemned: i.condemned().is_some(),
             going: i.going(),
-            homeless: i.life == Life::Homeless,
-            absent: i.life == Life::Homeless || i.life == Life::None && i.retiring,
+            homeless: i.life() == Life::Homeless,
+            absent: i.life() == Life::Homeless || i.life() == Life::None && i.retiring(),
             ..Facts::default()
         };
-        match i.id.role {
+        match i.id().role {
             Role::Trainer => Facts {
-                works: i.phase.is_trainer_compute(),
+                works: i.phase().is_trainer_compute(),
                 ..common
             },
-            Role::Hybrid | Role::Rollout => self.engine_facts(i, common),
+            Role::Hybrid | Role::Rollout => self.engine_facts(nodes, i, common),
             Role::Agent => {
-                let leases = self.work.requests.table().leases(i.incarnation);
+                let leases = self.work.requests.table().leases(i.incarnation());
                 let takes = sound && !i.going();
                 Facts {
                     takes: takes.then_some(Takes::Trajectories),
@@ -126,52 +124,52 @@ impl Basis<'_> {
         }
     }
 
-    fn engine_facts(&self, i: &Instance, common: Facts) -> Facts {
-        let holder = self.weights.of(i.id);
-        let serves = self.work.rollouts.running(i.incarnation) > 0
-            || self.weights.pullers_of(i.incarnation) > 0;
+    fn engine_facts(&self, nodes: &NodeTable, i: &Instance, common: Facts) -> Facts {
+        let holder = self.weights.of(i.id());
+        let serves = self.work.rollouts.running(i.incarnation()) > 0
+            || self.weights.pullers_of(i.incarnation()) > 0;
         Facts {
-            works: common.linked && i.suspect.is_none() && i.phase == Phase::Generating,
+            works: common.linked && i.suspect().is_none() && i.phase() == Phase::Generating,
             idle: i.going() && !serves,
-            serves: holder.is_admitted() && i.suspect.is_none(),
+            serves: holder.is_admitted() && i.suspect().is_none(),
             takes: holder
                 .version()
                 .filter(|_| self.eligible(i))
                 .map(Takes::Requests),
-            peer: Some(self.peer(i)),
-            unpaused: i.holds_slot() && i.turn != Turn::Paused || i.leaving.is_some(),
-            unrolling: i.holds_slot() && i.condemned.is_none() && i.turn != Turn::Rolls,
-            to_tell: self.gang.due_command(i, self.weights.is_current(i.id)),
+            peer: Some(peer(nodes, i)),
+            unpaused: i.holds_slot() && i.turn() != Turn::Paused || i.leaving().is_some(),
+            unrolling: i.holds_slot() && i.condemned().is_none() && i.turn() != Turn::Rolls,
+            to_tell: self.gang.due_command(i, self.weights.is_current(i.id())),
             ..common
-        }
-    }
-
-    /// What the weights are told of an engine.
-    fn peer(&self, i: &Instance) -> Peer {
-        let node = i.slot.as_ref().map(|slot| slot.node);
-        let spec = node.and_then(|node| self.nodes.get(node));
-        Peer {
-            life: i.incarnation,
-            sound: i.attached() && i.condemned.is_none(),
-            condemned: i.condemned.is_some(),
-            going: i.going(),
-            suspect: i.suspect.is_some(),
-            quarantined: i.quarantined,
-            place: Place {
-                node,
-                rack: spec.and_then(|n| Rack::of(&n.spec.labels)),
-            },
         }
     }
 
     /// Whether requests may be routed to it, whatever its version.
     fn eligible(&self, r: &Instance) -> bool {
-        r.id.role.is_engine()
+        r.id().role.is_engine()
             && r.attached()
-            && self.weights.of(r.id).is_admitted()
-            && (r.suspect.is_none() || self.config.mutant(Mutation::RouteToSuspect))
-            && r.condemned.is_none()
-            && (r.id.role != Role::Hybrid || self.gang.lets_generate(r.turn))
+            && self.weights.of(r.id()).is_admitted()
+            && (r.suspect().is_none() || self.config.mutant(Mutation::RouteToSuspect))
+            && r.condemned().is_none()
+            && (r.id().role != Role::Hybrid || self.gang.lets_generate(r.turn()))
             && !r.going()
+    }
+}
+
+/// What the weights are told of an engine.
+fn peer(nodes: &NodeTable, i: &Instance) -> Peer {
+    let node = i.slot().map(|slot| slot.node);
+    let spec = node.and_then(|node| nodes.get(node));
+    Peer {
+        life: i.incarnation(),
+        sound: i.attached() && i.condemned().is_none(),
+        condemned: i.condemned().is_some(),
+        going: i.going(),
+        suspect: i.suspect().is_some(),
+        quarantined: i.quarantined(),
+        place: Place {
+            node,
+            rack: spec.and_then(|n| Rack::of(&n.spec.labels)),
+        },
     }
 }

@@ -59,6 +59,12 @@ impl Placement<'_> {
         !matches!(self.home(id, &Given::default()), Home::Waits(_))
     }
 
+    /// Whether an instance is to leave its slot: a process works in it, and it would have another one.
+    pub fn may_leave(&self, id: InstanceId) -> bool {
+        let works = |i: &Instance| !i.going() && i.condemned().is_none() && i.has_process();
+        self.instances.get(id).is_some_and(works) && self.is_housed(id)
+    }
+
     /// Ranks of a gang of this size that would have no slot. New ones take none that is rollouts'.
     pub fn ranks_without_slot(&self, ranks: u32) -> u32 {
         let mut now = self.instances.ids(Role::Trainer);
@@ -95,7 +101,7 @@ impl Placement<'_> {
             node.is_some_and(|n| pinned(&n.spec.name))
         };
         let homeless = self.instances.role(role);
-        let homeless = homeless.filter(|i| i.life == Life::Homeless).count();
+        let homeless = homeless.filter(|i| i.life() == Life::Homeless).count();
         let free = self.slots.free(role).filter(on).count();
         u32::try_from(free.saturating_sub(homeless)).unwrap_or(u32::MAX)
     }
@@ -113,14 +119,14 @@ impl Placement<'_> {
             role: Role::Trainer,
             index,
         };
-        let slot = |id: InstanceId| self.instances.get(id).and_then(|i| i.slot.as_ref());
+        let slot = |id: InstanceId| self.instances.get(id).and_then(|i| i.slot());
         let own = slot(engine);
-        let of_another = |r: &Instance| r.id.index != engine.index && r.slot.as_ref() == own;
+        let of_another = |r: &Instance| r.id().index != engine.index && r.slot() == own;
         let apart = match slot(rank(engine.index)) {
             Some(rank) => own != Some(rank),
             None => own.is_some() && self.instances.role(Role::Trainer).any(of_another),
         };
-        let waits = |i: &Instance| matches!(i.life, Life::Waiting { .. });
+        let waits = |i: &Instance| matches!(i.life(), Life::Waiting { .. });
         apart && !self.instances.get(engine).is_some_and(waits)
     }
 
@@ -129,7 +135,7 @@ impl Placement<'_> {
         let Some(i) = self.instances.get(id) else {
             return Home::Waits(NoHome::NoneFree);
         };
-        let usable = i.slot.as_ref().is_some_and(|s| self.nodes.usable(s));
+        let usable = i.slot().is_some_and(|s| self.nodes.usable(s));
         match id.role {
             Role::Hybrid => self.rank_home(i),
             _ if usable => Home::Stays,
@@ -145,11 +151,11 @@ impl Placement<'_> {
     fn rank_home(&self, i: &Instance) -> Home {
         let rank = InstanceId {
             role: Role::Trainer,
-            ..i.id
+            ..i.id()
         };
-        let slot = self.instances.get(rank).and_then(|r| r.slot.clone());
+        let slot = self.instances.get(rank).and_then(|r| r.slot().cloned());
         match slot.filter(|slot| self.nodes.usable(slot)) {
-            Some(slot) if i.slot.as_ref() == Some(&slot) => Home::Stays,
+            Some(slot) if i.slot() == Some(&slot) => Home::Stays,
             Some(slot) => Home::Moves(slot),
             None => Home::Waits(NoHome::RankHasNone),
         }
@@ -211,8 +217,8 @@ impl Placement<'_> {
         let labels = |slot: &SlotRef| self.nodes.get(slot.node).map(|n| n.spec.labels.clone());
         let others = self.instances.role(Role::Trainer);
         let mut others = others
-            .filter(|r| r.id != i.id)
-            .filter_map(|r| r.slot.as_ref())
+            .filter(|r| r.id() != i.id())
+            .filter_map(|r| r.slot())
             .filter(|slot| self.nodes.usable(slot));
         if let Some(slot) = others.next() {
             return labels(slot);
@@ -221,8 +227,8 @@ impl Placement<'_> {
         let ranks = self.instances.count(Role::Trainer) as usize;
         // One that waits has no slot; where it was last says what the gang is like all the same. Else
         // it would take any slot, alone, and keep its fellows from going where there is room for all.
-        let last = || i.before.as_ref().map(|(_, slot)| slot);
-        let own = i.slot.as_ref().or_else(last).and_then(labels);
+        let last = || i.before().map(|(_, slot)| slot);
+        let own = i.slot().or_else(last).and_then(labels);
         let mut seen: Vec<(Labels, usize)> = own.iter().map(|own| (own.clone(), 0)).collect();
         for slot in self.slots.free(Role::Trainer) {
             let Some(of) = labels(slot) else { continue };
@@ -244,7 +250,7 @@ impl Placement<'_> {
     fn agents_wait_for_rollouts_slots(&self) -> bool {
         let mut agents = self.instances.role(Role::Agent);
         let shared = self.config.pool(Role::Agent) == self.config.pool(Role::Rollout);
-        shared && agents.any(|i| i.slot.as_ref().is_none_or(|slot| !self.nodes.usable(slot)))
+        shared && agents.any(|i| i.slot().is_none_or(|slot| !self.nodes.usable(slot)))
     }
 
     /// Whether ranks may use slots that are rollouts'.
@@ -263,8 +269,8 @@ impl Placement<'_> {
         given: &Given,
     ) -> Result<(InstanceId, SlotRef), NoHome> {
         let housed = |r: &&Instance| {
-            let slot = r.slot.as_ref();
-            !given.rollouts.contains(&r.id) && slot.is_some_and(|s| self.nodes.usable(s))
+            let slot = r.slot();
+            !given.rollouts.contains(&r.id()) && slot.is_some_and(|s| self.nodes.usable(s))
         };
         let rollouts = self.instances.role(Role::Rollout).filter(housed);
         let rollouts: Vec<_> = rollouts.collect();
@@ -276,25 +282,26 @@ impl Placement<'_> {
             node.is_some_and(|n| like(&n.spec)) && self.slots.takers(slot).count() == 1
         };
         let candidates = rollouts.iter().filter_map(|r| {
-            let slot = r.slot.as_ref().filter(|slot| fits(slot))?;
-            let serves = r.attached() && self.weights.of(r.id).is_admitted();
+            let slot = r.slot().filter(|slot| fits(slot))?;
+            let serves = r.attached() && self.weights.of(r.id()).is_admitted();
             Some((serves, *r, slot))
         });
         let Some((_, chosen, slot)) =
-            candidates.min_by_key(|(serves, r, _)| (*serves, std::cmp::Reverse(r.id.index)))
+            candidates.min_by_key(|(serves, r, _)| (*serves, std::cmp::Reverse(r.id().index)))
         else {
             return Err(NoHome::NotHomogeneous);
         };
         // In a restart of the whole task none has a process, and those that have a slot start at once.
         // A rollout that runs does not give way to one that only starts, and may fail to.
         let starts = |r: &Instance| {
-            !chosen.has_process() && matches!(r.life, Life::Waiting { until } if until <= self.now)
+            !chosen.has_process()
+                && matches!(r.life(), Life::Waiting { until } if until <= self.now)
         };
         let serves = |r: &&&Instance| {
-            r.id != chosen.id && (r.attached() || starts(r)) && r.condemned.is_none()
+            r.id() != chosen.id() && (r.attached() || starts(r)) && r.condemned().is_none()
         };
         match rollouts.iter().any(|r| serves(&r)) || self.config.mutant(Mutation::TakeLastRollout) {
-            true => Ok((chosen.id, slot.clone())),
+            true => Ok((chosen.id(), slot.clone())),
             false => Err(NoHome::LastRollout),
         }
     }
@@ -303,7 +310,7 @@ impl Placement<'_> {
     fn lodging(&self, id: InstanceId, given: &Given) -> Home {
         let away = |role: Role| {
             let pool = self.config.pool(role);
-            let slots = self.instances.role(role).filter_map(|i| i.slot.as_ref());
+            let slots = self.instances.role(role).filter_map(|i| i.slot());
             slots.filter(|slot| slot.pool != pool).count()
         };
         // A rank's slot is no place for an engine of several.

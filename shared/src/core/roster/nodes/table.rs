@@ -8,6 +8,14 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// Where a node is in its life with the job.
+///
+/// ```text
+///            NodeJoined               no beat for the rule's window
+///  awaited ────────────► here ───────────────────────────────────────► lost
+///                         ▲  │ NodeLeft                                  │
+///                         │  └──────────► left                           │
+///                         └────────────────┴──── NodeJoined ─────────────┘
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {

@@ -272,9 +272,9 @@ fn a_pull_that_fails_by_itself_is_ordered_again_after_a_rest_and_nobody_is_blame
         assert!(fleet.orders().is_empty(), "it rests");
         fleet.pass(Duration::from_millis(200));
         assert_eq!(fleet.orders(), ["v0: rollout-1 from rollout-0"]);
-        let source = fleet.core.s.instances.get(rollout(0)).unwrap();
-        assert_eq!(source.corrupt_reports, 0);
-        assert!(source.condemned.is_none());
+        let source = fleet.core.s.roster.instances().get(rollout(0)).unwrap();
+        assert_eq!(source.corrupt_reports(), 0);
+        assert!(source.condemned().is_none());
         assert!(fleet.holder(0).avoids_until().is_none());
         fleet.ends(0, Ok(()));
         fleet.ends(1, Ok(()));
@@ -314,7 +314,15 @@ fn a_corrupt_source_is_passed_over_for_a_while_and_the_rest_comes_from_elsewhere
     );
     fleet.ends(0, Ok(()));
     assert_eq!(fleet.orders(), ["v0: rollout-2 from trainer-0"]);
-    let reports = |w: &Fleet| w.core.s.instances.get(rollout(1)).unwrap().corrupt_reports;
+    let reports = |w: &Fleet| {
+        w.core
+            .s
+            .roster
+            .instances()
+            .get(rollout(1))
+            .unwrap()
+            .corrupt_reports()
+    };
     assert_eq!(reports(&fleet), 1);
     fleet.ends(2, Err(PullFailure::Corrupt { source }));
     assert_eq!(
@@ -335,7 +343,16 @@ fn whoever_pulls_from_one_that_was_taken_out_goes_on_elsewhere_when_it_can() {
             index: 1,
         },
     ));
-    assert!(fleet.core.s.instances.get(rollout(1)).unwrap().quarantined);
+    assert!(
+        fleet
+            .core
+            .s
+            .roster
+            .instances()
+            .get(rollout(1))
+            .unwrap()
+            .quarantined()
+    );
     assert!(fleet.orders().is_empty(), "rollout-0 serves rollout-1");
     fleet.ends(1, Ok(()));
     assert_eq!(fleet.orders(), ["v0: rollout-2 from rollout-0"]);
@@ -351,7 +368,13 @@ fn whoever_reads_along_with_one_that_is_to_go_is_served_by_others() {
         [fleet.lives[&rollout(2)]]
     );
     // The last ones go first, and rollout-3 stays for this test's sake.
-    fleet.core.s.instances.get_mut(rollout(2)).unwrap().moving = true;
+    fleet
+        .core
+        .s
+        .roster
+        .get_mut(rollout(2))
+        .unwrap()
+        .is_to_move(true);
     fleet.feed(Input::Timeout);
     assert_eq!(fleet.orders(), ["v0: rollout-3 from rollout-0"]);
 }
@@ -401,7 +424,16 @@ fn a_pull_whose_source_is_slow_is_no_overrun() {
     fleet.publish();
     fleet.starts(0);
     fleet.pass(Duration::from_secs(8));
-    let overrun = |n| fleet.core.s.instances.get(rollout(n)).unwrap().overrun;
+    let overrun = |n| {
+        fleet
+            .core
+            .s
+            .roster
+            .instances()
+            .get(rollout(n))
+            .unwrap()
+            .overrun()
+    };
     assert_eq!((overrun(0), overrun(1)), (true, false));
 }
 
@@ -460,10 +492,11 @@ fn a_puller_whose_memory_changes_what_came_is_replaced_and_its_source_is_not_bla
         fleet
             .core
             .s
-            .instances
+            .roster
+            .instances()
             .get(rollout(0))
             .unwrap()
-            .corrupt_reports,
+            .corrupt_reports(),
         0
     );
 }

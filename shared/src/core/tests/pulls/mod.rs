@@ -273,7 +273,17 @@ fn the_trainer_gives_no_second_copy_while_a_relay_has_or_gets_the_version() {
 #[test]
 fn a_late_joiner_pulls_from_its_node_then_from_its_rack_and_from_whoever_has_everything() {
     let mut fleet = Fleet::new(6, in_racks(&["a", "b", "b"]));
-    let slot = |n| fleet.core.s.instances.get(rollout(n)).unwrap().slot.clone();
+    let slot = |n| {
+        fleet
+            .core
+            .s
+            .roster
+            .instances()
+            .get(rollout(n))
+            .unwrap()
+            .slot()
+            .cloned()
+    };
     let nodes: Vec<u32> = (0..6).map(|n| slot(n).unwrap().node.0).collect();
     let here = |node: u32| {
         (0..6)
@@ -312,7 +322,15 @@ fn a_late_joiner_pulls_from_its_node_then_from_its_rack_and_from_whoever_has_eve
 fn a_chain_leaves_a_node_and_a_rack_only_when_all_there_are_served() {
     let mut fleet = Fleet::new(6, in_racks(&["a", "b", "a"]));
     let node = |n| {
-        let slot = fleet.core.s.instances.get(rollout(n)).unwrap().slot.clone();
+        let slot = fleet
+            .core
+            .s
+            .roster
+            .instances()
+            .get(rollout(n))
+            .unwrap()
+            .slot()
+            .cloned();
         slot.unwrap().node.0
     };
     let nodes: Vec<u32> = (0..6).map(node).collect();

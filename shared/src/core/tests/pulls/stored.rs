@@ -119,5 +119,5 @@ fn a_state_that_an_earlier_build_stored_in_one_piece_is_gone_on_with() {
     let state = ciborium::from_reader(bytes.as_slice()).unwrap();
     let core = Core::restore(CoreConfig::default(), state);
     assert_eq!(core.s.weights, fleet.core.s.weights);
-    assert_eq!(core.s.instances, fleet.core.s.instances);
+    assert_eq!(core.s.roster.instances(), fleet.core.s.roster.instances());
 }

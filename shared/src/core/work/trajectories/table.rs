@@ -18,6 +18,16 @@ pub struct Trajectory {
 }
 
 /// Where a trajectory is.
+///
+/// ```text
+///            handed out              finished, and fresh enough        its step is committed
+///  pending ────────────► leased ─────────────────────► finished ───────────────────► consumed
+///     ▲  ▲                 │ │                             │                            ▲
+///     │  └── given back, ──┘ └─ it took engines along ─────┼──► set aside ──────────────┘
+///     │      worker gone,                                  │
+///     │      too old                                       │ discarded by a task restart
+///     └────────────────────────────────────────────────────┘
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Place {
     /// To be handed out, not before this time.

@@ -234,14 +234,14 @@ impl Checker {
                 if finding.advice() == Advice::Fault =>
             {
                 self.failed.extend(users);
-                let now = users.iter().filter_map(|old| core.successor(*old));
+                let now = users.iter().filter_map(|old| core.state().successor(*old));
                 self.failed.extend(now);
             }
             Input::Node(_, NodeEvent::Hardware { finding, users, .. })
                 if finding.advice() == Advice::Drain =>
             {
                 self.announced.extend(users);
-                let now = users.iter().filter_map(|old| core.successor(*old));
+                let now = users.iter().filter_map(|old| core.state().successor(*old));
                 self.announced.extend(now);
             }
             Input::Operator(_, Request::Update { config, .. }) => {

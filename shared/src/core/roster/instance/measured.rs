@@ -1,7 +1,7 @@
 //! What an instance does and what is measured of it: it changes with every phase and sample, so it is stored
 //! apart from what else is known of it, and short.
+use super::Instance;
 use crate::core::input::Sample;
-use crate::core::roster::instance::Instance;
 use crate::ids::Step;
 use crate::phase::Phase;
 use crate::time::Time;
@@ -84,7 +84,7 @@ impl Measured {
             phase: i.phase,
             phase_step: i.phase_step,
             phase_since: i.phase_since,
-            alone_ns: nanoseconds(i.alone),
+            alone_ns: nanoseconds(i.alone()),
             overrun: i.overrun,
         }
     }
@@ -112,7 +112,9 @@ impl Measured {
         i.phase = self.phase;
         i.phase_step = self.phase_step;
         i.phase_since = self.phase_since;
-        i.alone = Duration::from_nanos(self.alone_ns);
+        if let Some(rank) = i.rank_mut() {
+            rank.alone = Duration::from_nanos(self.alone_ns);
+        }
         i.overrun = self.overrun;
     }
 }

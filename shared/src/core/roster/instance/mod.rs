@@ -1,6 +1,11 @@
 //! One instance: the life of its present process and what is known of it.
-use crate::core::detect::agent_unable::GivenBack;
-use crate::core::gang::context::Turn;
+mod engine;
+mod kind;
+mod life;
+pub(in crate::core) mod measured;
+mod reads;
+mod work;
+
 use crate::core::input::Sample;
 use crate::core::ops::armed::Armed;
 use crate::core::recover::budget::Strikes;
@@ -14,7 +19,24 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
+use kind::{Agent, Engine, Kind, Place, Rank};
+
 /// Where the present process of an instance is in its life.
+///
+/// ```text
+///               Spawn           Spawned          Attached
+///  none ──┬──► spawning ──────► starting ──────► attached ◄──────► unlinked
+///         │       │ SpawnFailed    │ overdue,       │ Exited,         │ grace over,
+///         │       │                │ Exited         │ verdict         │ Exited
+///         │       └────────────────┴───┬────────────┴─────────────────┘
+///         │                            ▼
+///         ├──────────────────── waiting: for its backoff, which is mostly none
+///         │                            │ no slot is free for it
+///         └────── a slot is free ─── homeless
+/// ```
+/// Each way to *spawning* is a new incarnation, and whatever an older one still says is dropped at the
+/// `door` (I-1). A place that is to go is *none* for good when it has nothing left to do. That a verdict fell
+/// ([`Condemned`]), that it is suspect, or that it is to go, are marks upon these states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Life {
     /// Nothing was ever started.
@@ -90,126 +112,103 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 /// One place of the job and its present process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Instance {
-    /// Its place.
-    pub id: InstanceId,
+    /// Its place, and what only instances of its role have.
+    #[serde(flatten)]
+    place: Place,
     /// The present life's fencing number.
-    pub incarnation: Incarnation,
+    incarnation: Incarnation,
     /// The gang's fencing number (trainers).
-    pub generation: Generation,
+    generation: Generation,
     /// Where it is in its life.
-    pub life: Life,
+    life: Life,
     /// The slot it occupies.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub slot: Option<SlotRef>,
+    slot: Option<SlotRef>,
     /// It gets nothing new, and its place is gone when it has nothing left to do.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub retiring: bool,
+    retiring: bool,
     /// It gets nothing new, and starts in another slot when it has nothing left to do.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub moving: bool,
+    moving: bool,
     /// The life before and its slot: what is heard of it late concerns that slot still.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub before: Option<(Incarnation, SlotRef)>,
+    before: Option<(Incarnation, SlotRef)>,
     /// Its process, or 0.
-    pub pid: u32,
+    pid: u32,
     /// What it is doing.
-    pub phase: Phase,
+    phase: Phase,
     /// The step it works on.
-    pub phase_step: Step,
+    phase_step: Step,
     /// Since when.
-    pub phase_since: Time,
+    phase_since: Time,
     /// The last sample.
-    pub sample: Sample,
+    sample: Sample,
     /// When it came.
-    pub sampled_at: Time,
+    sampled_at: Time,
     /// The last time it was seen busy (at least 2% of its accelerator, or of a core where it has
     /// none, between two samples).
-    pub active_at: Time,
+    active_at: Time,
     /// The last time it used any processor time at all.
-    pub moved_at: Time,
+    moved_at: Time,
     /// The last time its token count grew, or its load began.
-    pub tokens_at: Time,
+    tokens_at: Time,
     /// Tokens generated a second.
-    pub tokens_per_s: f64,
+    tokens_per_s: f64,
     /// Cores used.
-    pub cpu: f64,
+    cpu: f64,
     /// Tokens of its earlier lives.
-    pub tokens_before: u64,
+    tokens_before: u64,
     /// Failures of its earlier lives' tools.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub tool_failures_before: u64,
+    tool_failures_before: u64,
     /// Callers that its earlier lives turned away.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub callers_refused_before: u64,
+    callers_refused_before: u64,
     /// Restarts since the job began.
-    pub restarts: u32,
+    restarts: u32,
     /// Times its process was replaced without a fault.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub replaced: u32,
+    replaced: u32,
     /// Why its last lives ended, oldest first.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub restarted: VecDeque<Restarted>,
+    restarted: VecDeque<Restarted>,
     /// Failures in a row without useful work between them.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub strikes: Strikes,
+    strikes: Strikes,
     /// The same, cause by cause.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub causes: Causes,
+    causes: Causes,
     /// Anything heard or seen of it last: the instant a fault counts from.
-    pub last_sign: Time,
+    last_sign: Time,
     /// When an injected fault struck this life.
-    pub struck: Option<Time>,
+    struck: Option<Time>,
     /// Injected faults that wait for their moment in this life, or for the start-up of a later one.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub armed: Vec<Armed>,
-    /// Agent worker: what it gave back since it last finished a trajectory.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub given_back: GivenBack,
-    /// Rollout: it is being probed until then, and gets no traffic.
-    pub suspect: Option<Time>,
-    /// Engine: what its probes said.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub health: Health,
-    /// Engine: an operator took it out; restarts do not end that.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub quarantined: bool,
-    /// Trainer: time in phases without exchange, in the step under way.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub alone: Duration,
-    /// Trainer: steps in a row in which that was too long.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub slow_steps: u32,
+    armed: Vec<Armed>,
     /// It was said that its phase takes too long.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub overrun: bool,
+    overrun: bool,
     /// Pullers' reports that its chunks are corrupt.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub corrupt_reports: u32,
+    corrupt_reports: u32,
     /// Lives that found its chunks to be corrupt.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub corrupt_to: BTreeSet<Incarnation>,
-    /// Sources whose chunks it found corrupt, and nobody else did.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub corrupt_sources: BTreeSet<Incarnation>,
+    corrupt_to: BTreeSet<Incarnation>,
     /// A verdict fell and its kill is due.
-    pub condemned: Option<Condemned>,
-    /// Hybrid: whether it has its slot.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub turn: Turn,
-    /// Hybrid: a life before that was to end while it had its slot, and until when its end is waited
-    /// for.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub leaving: Option<(Incarnation, Time)>,
+    condemned: Option<Condemned>,
     /// What an earlier build stored here of the weights that it has; taken out when it is read.
     #[serde(flatten, skip_serializing, deserialize_with = "read_former")]
-    pub former: Option<Box<Holder>>,
+    former: Option<Box<Holder>>,
 }
 
 impl Instance {
     /// A place where nothing runs yet.
     pub fn new(id: InstanceId) -> Self {
         Self {
-            id,
+            place: Place {
+                id,
+                kind: Kind::of(id.role),
+            },
             incarnation: Incarnation(0),
             generation: Generation(0),
             life: Life::None,
@@ -239,19 +238,10 @@ impl Instance {
             last_sign: Time(0),
             struck: None,
             armed: Vec::new(),
-            given_back: GivenBack::default(),
-            suspect: None,
-            health: Health::default(),
-            quarantined: false,
-            alone: Duration::ZERO,
-            slow_steps: 0,
             overrun: false,
             corrupt_reports: 0,
             corrupt_to: BTreeSet::new(),
-            corrupt_sources: BTreeSet::new(),
             condemned: None,
-            turn: Turn::default(),
-            leaving: None,
             former: None,
         }
     }
@@ -275,9 +265,7 @@ impl Instance {
             restarted: std::mem::take(&mut self.restarted),
             strikes: std::mem::take(&mut self.strikes),
             causes: std::mem::take(&mut self.causes),
-            quarantined: self.quarantined,
             retiring: self.retiring,
-            leaving: self.leaving,
             armed: std::mem::take(&mut self.armed)
                 .into_iter()
                 .filter(|armed| armed.after.is_some())
@@ -290,153 +278,49 @@ impl Instance {
                 },
             },
             slot,
-            ..Self::new(self.id)
+            place: Place {
+                id: self.place.id,
+                kind: self.place.kind.reborn(),
+            },
+            ..Self::new(self.place.id)
         };
-    }
-
-    /// It did useful work: what fails from now on is not in a row with what failed before.
-    pub fn succeeded(&mut self) {
-        self.strikes.clear();
-        self.causes.clear();
-    }
-
-    /// Whether anything is counted against it.
-    pub fn has_failed(&self) -> bool {
-        !self.strikes.is_empty() || !self.causes.is_empty()
-    }
-
-    /// Its process is about to be replaced.
-    pub fn note_restart(&mut self, restarted: Restarted) {
-        match restarted.incident {
-            Some(_) => self.restarts += 1,
-            None => self.replaced += 1,
-        }
-        if self.restarted.len() == REASONS_KEPT {
-            self.restarted.pop_front();
-        }
-        self.restarted.push_back(restarted);
-    }
-
-    /// Whether it gets nothing new.
-    pub fn going(&self) -> bool {
-        self.retiring || self.moving
-    }
-
-    /// Whether a process may exist for it.
-    pub fn has_process(&self) -> bool {
-        !matches!(
-            self.life,
-            Life::None | Life::Waiting { .. } | Life::Homeless
-        )
-    }
-
-    /// Whether it can be commanded.
-    pub fn attached(&self) -> bool {
-        self.life == Life::Attached
-    }
-
-    /// Whether the process linked at least once in this life.
-    pub fn was_attached(&self) -> bool {
-        matches!(self.life, Life::Attached | Life::Unlinked { .. })
-    }
-
-    /// Its process linked.
-    pub fn greet(&mut self, now: Time) {
-        self.life = Life::Attached;
-        // What was heard of it before its link broke says nothing of what it does now.
-        (self.last_sign, self.active_at) = (now, now);
-    }
-
-    /// Enters a phase; a repeated report changes nothing.
-    pub fn enter(&mut self, phase: Phase, step: Step, now: Time) {
-        self.last_sign = now;
-        if (self.phase, self.phase_step) == (phase, step) {
-            return;
-        }
-        if phase == Phase::Generating {
-            self.tokens_at = now;
-        }
-        if matches!(self.phase, Phase::RefLogprob | Phase::OldLogprob) {
-            self.alone += now.since(self.phase_since);
-        }
-        self.overrun = false;
-        (self.phase, self.phase_step, self.phase_since) = (phase, step, now);
-    }
-
-    /// Takes a sample: activity, token rate and figures for status.
-    pub fn measure(&mut self, sample: Sample, now: Time) {
-        let first = self.sampled_at == Time(0);
-        let elapsed = now.since(self.sampled_at).as_secs_f64();
-        let used = sample.busy.saturating_sub(self.sample.busy);
-        // The paper's rule is zero activity; a waiting process still wakes for its heartbeat,
-        // hence a small share instead of none.
-        let share_of = |used: Duration| match first || elapsed <= 0.0 {
-            true => 1.0,
-            false => used.as_secs_f64() / elapsed,
-        };
-        let share = share_of(used);
-        // A rank that hangs in a collective spins: the accelerator knows better where there is one.
-        let active = match (sample.accelerator, self.sample.accelerator) {
-            // One that goes back was counted by a daemon that is gone: it says nothing yet.
-            (Some(now), Some(before)) => now.checked_sub(before).map_or(1.0, share_of),
-            _ => share,
-        };
-        if first || active >= IDLE_SHARE {
-            self.active_at = now;
-        }
-        if first || used > Duration::ZERO {
-            self.moved_at = now;
-            self.last_sign = now;
-        }
-        let tokens = sample.tokens_total.saturating_sub(self.sample.tokens_total);
-        let load_began = self.sample.running == 0 && sample.running > 0;
-        if first || tokens > 0 || load_began {
-            self.tokens_at = now;
-        }
-        if !first && elapsed > 0.0 {
-            let blend = (elapsed / 2.0).min(1.0);
-            self.tokens_per_s += blend * (tokens as f64 / elapsed - self.tokens_per_s);
-            self.cpu += blend * (share - self.cpu);
-        }
-        // A process taken over by a restarted daemon may report less at first: counters never go
-        // back within a life.
-        let tokens_total = sample.tokens_total.max(self.sample.tokens_total);
-        self.sample = Sample {
-            tokens_total,
-            tool_failures: sample.tool_failures.max(self.sample.tool_failures),
-            callers_refused: sample.callers_refused.max(self.sample.callers_refused),
-            busy: sample.busy.max(self.sample.busy),
-            ..sample
-        };
-        self.sampled_at = now;
     }
 }
 
-/// Below this share of its accelerator or of a core between two samples a process counts as idle.
-pub const IDLE_SHARE: f64 = 0.02;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ids::Role;
-
-    #[test]
-    fn a_rank_that_spins_without_its_accelerator_is_idle_but_not_stopped() {
-        let at = |s: u64| Time(s * 1_000_000);
-        let id = InstanceId {
-            role: Role::Trainer,
-            index: 0,
-        };
-        let mut rank = Instance::new(id);
-        for s in 1..=10 {
-            let sample = Sample {
-                busy: Duration::from_secs(s),
-                accelerator: Some(Duration::from_secs(s.min(4))),
-                ..Sample::default()
-            };
-            rank.measure(sample, at(s));
+/// What only instances of one role have; none: it is of another.
+impl Instance {
+    fn rank(&self) -> Option<&Rank> {
+        match &self.place.kind {
+            Kind::Rank(rank) => Some(rank),
+            Kind::Engine(_) | Kind::Agent(_) => None,
         }
-        assert_eq!((rank.active_at, rank.moved_at), (at(4), at(10)));
-        assert!(rank.cpu > 0.5, "{}", rank.cpu);
+    }
+
+    fn rank_mut(&mut self) -> Option<&mut Rank> {
+        match &mut self.place.kind {
+            Kind::Rank(rank) => Some(rank),
+            Kind::Engine(_) | Kind::Agent(_) => None,
+        }
+    }
+
+    fn engine(&self) -> Option<&Engine> {
+        match &self.place.kind {
+            Kind::Engine(engine) => Some(engine),
+            Kind::Rank(_) | Kind::Agent(_) => None,
+        }
+    }
+
+    fn engine_mut(&mut self) -> Option<&mut Engine> {
+        match &mut self.place.kind {
+            Kind::Engine(engine) => Some(engine),
+            Kind::Rank(_) | Kind::Agent(_) => None,
+        }
+    }
+
+    fn agent_mut(&mut self) -> Option<&mut Agent> {
+        match &mut self.place.kind {
+            Kind::Agent(agent) => Some(agent),
+            Kind::Rank(_) | Kind::Engine(_) => None,
+        }
     }
 }

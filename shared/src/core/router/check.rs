@@ -1,5 +1,4 @@
 //! Whether the index says what a full scan says.
-use super::Index;
 use crate::core::Core;
 use crate::core::timers::TimerKey;
 
@@ -7,19 +6,18 @@ impl Core {
     /// Compares everything derived with what a full scan derives. For tests and searches: its cost
     /// grows with the job.
     pub fn check(&self) -> Result<(), String> {
-        if !self.s.instances.untouched() {
+        if !self.s.roster.untouched() {
             return Err("something was touched and not derived anew".to_owned());
         }
         self.s.work.check()?;
         let mut fresh = self.clone();
-        fresh.index = Index::default();
+        fresh.s.roster.forget_index();
         fresh.s.work.forget_offers();
         fresh.s.weights.forget_told();
-        drop(fresh.s.instances.iter_mut());
-        fresh.s.nodes = fresh.s.nodes.all_changed();
-        fresh.sync();
-        if fresh.index != self.index {
-            return Err(difference(&self.index, &fresh.index));
+        fresh.derive();
+        let (known, scanned) = (self.s.roster.index(), fresh.s.roster.index());
+        if known != scanned {
+            return Err(difference(known, scanned));
         }
         if !fresh.s.work.has_same_offers(&self.s.work) {
             return Err(difference(&self.s.work, &fresh.s.work));
@@ -27,9 +25,9 @@ impl Core {
         if !fresh.s.weights.has_same_sets(&self.s.weights) {
             return Err(difference(&self.s.weights, &fresh.s.weights));
         }
-        for node in self.s.nodes.ids() {
+        for node in self.s.roster.nodes().ids() {
             let timer = self.timers.get(TimerKey::Node(node));
-            if let Some(due) = self.node_deadline(node)
+            if let Some(due) = self.s.roster.node_deadline(&self.config, node)
                 && timer.is_none_or(|at| at > due)
             {
                 return Err(format!(
@@ -37,14 +35,14 @@ impl Core {
                 ));
             }
         }
-        for i in self.s.instances.iter() {
-            let timer = self.timers.get(TimerKey::Instance(i.id));
-            if let Some(due) = self.sight().own_deadline(i)
+        for i in self.s.roster.instances().iter() {
+            let timer = self.timers.get(TimerKey::Instance(i.id()));
+            if let Some(due) = self.s.sight(self.now, &self.config).own_deadline(i)
                 && timer.is_none_or(|at| at > due)
             {
                 return Err(format!(
                     "{}'s deadline {due} has its timer at {timer:?}",
-                    i.id
+                    i.id()
                 ));
             }
         }

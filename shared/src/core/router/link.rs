@@ -1,7 +1,7 @@
 //! What processes report of their life: spawned, linked, unlinked, phases and samples.
+use crate::core::detect::{health_probe, phase_overrun};
 use crate::core::gang::Stage;
 use crate::core::output::Severity;
-use crate::core::roster::instance::Life;
 use crate::core::roster::instances::Current;
 use crate::core::{Core, Hello, Sample};
 use crate::ids::{Role, Step};
@@ -9,14 +9,10 @@ use crate::phase::Phase;
 
 impl Core {
     pub(in crate::core) fn on_spawned(&mut self, current: Current, pid: u32) {
-        let i = self.s.instances.of_mut(current);
+        let i = self.s.roster.of_mut(current);
         let rules = &self.config.rules;
-        let until = self.now + rules.attach_overdue.window.of(i.id.role);
-        i.pid = pid;
-        if matches!(i.life, Life::Spawning { .. }) {
-            i.life = Life::Starting { until };
-            i.last_sign = self.now;
-        }
+        let until = self.now + rules.attach_overdue.window.of(i.id().role);
+        i.spawned(pid, until, self.now);
         self.mark_spawned();
     }
 
@@ -25,7 +21,7 @@ impl Core {
         let Current {
             id, incarnation, ..
         } = current;
-        let i = self.s.instances.of_mut(current);
+        let i = self.s.roster.of_mut(current);
         let again = i.was_attached();
         i.greet(now);
         if !self.s.proven.contains(&id.role) {
@@ -47,7 +43,8 @@ impl Core {
             Role::Trainer => self.on_rank_attached(hello, again),
             Role::Hybrid | Role::Rollout => {
                 if !again {
-                    self.begin_health(id);
+                    let (roster, cx) = self.roster();
+                    health_probe::begin(&cx, roster.of_mut(current));
                 }
                 let (weights, mut cx) = self.weights();
                 weights.attached(&mut cx, id, hello.version);
@@ -69,7 +66,7 @@ impl Core {
             self.s.gang.lost_its_state();
             return;
         }
-        self.sync();
+        self.derive();
         if again && self.started && self.gang_attached() {
             self.call_gang();
         }
@@ -82,21 +79,18 @@ impl Core {
             let (work, cx) = self.work();
             work.requests.void(&cx, current.incarnation);
         }
-        let i = self.s.instances.of_mut(current);
-        if i.attached() {
-            i.life = Life::Unlinked { until };
-        }
+        self.s.roster.of_mut(current).link_broke(until);
     }
 
     pub(in crate::core) fn on_phase(&mut self, current: Current, phase: Phase, step: Step) {
         let now = self.now;
-        let i = self.s.instances.of(current);
-        let (role, left, took) = (i.id.role, i.phase, now.since(i.phase_since));
-        let changes = (i.phase, i.phase_step) != (phase, step);
-        let i = self.s.instances.enter(current, phase, step, now);
+        let i = self.s.roster.instances().of(current);
+        let (role, left, took) = (i.id().role, i.phase(), now.since(i.phase_since()));
+        let changes = (i.phase(), i.phase_step()) != (phase, step);
+        let i = self.s.roster.enter(current, phase, step, now);
         let (id, trains) = (
-            i.id,
-            i.id.role == Role::Trainer && phase.is_trainer_compute(),
+            i.id(),
+            i.id().role == Role::Trainer && phase.is_trainer_compute(),
         );
         if trains {
             // A gang that is being restored computes nothing new: it trains committed steps again.
@@ -107,7 +101,7 @@ impl Core {
             }
         }
         if changes {
-            self.learn_phase(role, left, took);
+            phase_overrun::learn(&mut self.s, now, role, left, took);
         }
         self.spring(current);
     }
@@ -117,15 +111,16 @@ impl Core {
         if sample.running == 0 {
             self.s.work.rollouts.seen_idle(current.incarnation);
         }
-        let tokens = self.s.instances.of(current).sample.tokens_total;
-        let i = self.s.instances.measure(current, sample, now);
-        if i.sample.tokens_total > tokens && i.id.role.is_engine() {
+        let tokens = self.s.roster.instances().of(current).sample().tokens_total;
+        let i = self.s.roster.measure(current, sample, now);
+        if i.sample().tokens_total > tokens && i.id().role.is_engine() {
             // Tokens are useful work: the budget of restarts in a row begins anew, and a suspect
             // that generates is none.
             if i.has_failed() {
-                self.s.instances.of_mut(current).succeeded();
+                self.s.roster.of_mut(current).succeeded();
             }
-            self.generates(current);
+            let (roster, cx) = self.roster();
+            health_probe::generates(&cx, roster.of_mut(current));
         }
     }
 }
