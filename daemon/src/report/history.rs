@@ -1,7 +1,7 @@
 //! The whole run as a report draws it, from the store alone: the ledger of intervals, the pages of the
 //! history, the steps. Read in pieces and told in parts, so that neither side holds a week.
 use super::line;
-use crate::driver::{self, AdoptError};
+use crate::driver::{self, AdoptError, Past, SavedError};
 use crate::state::StateDir;
 use crate::store::{Store, StoreError, StoredStep};
 use robust_proto::v1;
@@ -14,6 +14,8 @@ use robust_shared::time::Time;
 const CELLS: usize = 600;
 /// At most, whatever is asked for.
 const MOST_CELLS: usize = 5_000;
+/// How often the state is read until it fits together.
+const READS: usize = 8;
 /// Journal records read at a time.
 const RECORDS: usize = 4_096;
 
@@ -108,13 +110,29 @@ fn extent(store: &Store, status: &v1::Status, curve: &Curve) -> Result<(Time, Ti
 
 /// The job in force, without what its environment may keep secret.
 fn config(store: &Store, state: &StateDir) -> Result<(String, u32), HistoryError> {
-    let past = driver::past(store)?;
+    let past = whole_past(store)?;
     let path = state.job_revision(past.revision());
     let unreadable = |e: String| HistoryError::Job(format!("{}: {e}", path.display()));
     let text = std::fs::read_to_string(&path).map_err(|e| unreadable(e.to_string()))?;
     let mut job = serde_json::from_str(&text).map_err(|e| unreadable(e.to_string()))?;
     leave_out_secrets(&mut job);
     Ok((job.to_string(), past.revision()))
+}
+
+/// The state as it is stored. The daemon writes on while it is read, entry by entry, and a record that falls between two
+/// of them makes them not fit: then it is read again.
+fn whole_past(store: &Store) -> Result<Past, AdoptError> {
+    let torn = |read: &Result<Past, AdoptError>| {
+        matches!(read, Err(AdoptError::Saved(SavedError::Unreadable(_))))
+    };
+    let mut read = driver::past(store);
+    for _ in 1..READS {
+        if !torn(&read) {
+            break;
+        }
+        read = driver::past(store);
+    }
+    read
 }
 
 /// Values of environments: tokens are handed to commands there, and reports are passed on.
