@@ -85,9 +85,7 @@ impl Core {
                 source,
                 text,
             } => {
-                let (weights, mut cx) = self.weights();
-                let why = "no bytes came";
-                if weights.source_failed(&mut cx, id, order, source, why) {
+                if self.pull_stalls(id, order, source) {
                     self.event(Severity::Warn, kind, Some(id), text);
                 }
             }

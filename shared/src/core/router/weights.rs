@@ -27,10 +27,28 @@ impl Core {
 
     pub(in crate::core) fn plan_pulls(&mut self) {
         self.derive();
-        let readable = self.s.gang.is_restored() && self.gang_attached();
-        let serves = self.s.gang.serves().filter(|_| readable);
+        let serve = self.ranks_serve();
         let (weights, mut cx) = self.weights();
-        weights.plan(&mut cx, serves);
+        weights.plan(&mut cx, serve);
+    }
+
+    /// The version that can be read from the trainer's ranks.
+    fn ranks_serve(&self) -> Option<WeightVersion> {
+        let readable = self.s.gang.is_restored() && self.gang_attached();
+        self.s.gang.serves().filter(|_| readable)
+    }
+
+    /// Nothing came of a pull for too long; whether it was still under way.
+    pub(in crate::core) fn pull_stalls(
+        &mut self,
+        puller: InstanceId,
+        order: PullOrder,
+        source: Incarnation,
+    ) -> bool {
+        self.derive();
+        let serve = self.ranks_serve();
+        let (weights, mut cx) = self.weights();
+        weights.stalled(&mut cx, puller, order, source, serve)
     }
 
     pub(in crate::core) fn on_pull_progress(

@@ -52,6 +52,12 @@ pub enum Supply {
 }
 
 impl Pull {
+    /// What is read, and from which relay; none: from the trainer.
+    pub(super) fn what(&self) -> (WeightVersion, Option<Incarnation>) {
+        let relay = self.sources.first().filter(|_| !self.from_trainer);
+        (self.version, relay.copied())
+    }
+
     /// Whether bytes are still to come from its sources.
     pub fn reads(&self) -> bool {
         self.supply != Supply::Spent
@@ -82,6 +88,10 @@ pub struct Holder {
     /// The pull it was told to make.
     #[serde(default)]
     pub(super) pull: Option<Pull>,
+    /// What it was reading when it was told to pull something else, and from which relay (none: from the trainer). An
+    /// order may be lost with its link: it reads on until it says that it took the other one up, or that this one ended.
+    #[serde(default)]
+    pub(super) left: Option<(WeightVersion, Option<Incarnation>)>,
     /// The number of the order that it was given last.
     #[serde(default)]
     pub(super) last_order: u64,
@@ -105,6 +115,7 @@ pub(super) static NOTHING: Holder = Holder {
     version: None,
     admitted: false,
     pull: None,
+    left: None,
     last_order: 0,
     readable: None,
     avoid: Vec::new(),
@@ -170,6 +181,7 @@ impl Holder {
         let version = self.version;
         self.pull.take_if(|p| Some(p.version) <= version);
         self.readable.take_if(|readable| Some(*readable) <= version);
+        self.left.take_if(|(left, _)| Some(*left) <= version);
     }
 
     /// What others may read of it, for tests.

@@ -128,8 +128,9 @@ impl Weights {
 
     /// Whether a puller still reads the trainer's buffer that `version` would be copied into.
     pub fn use_buffer_of(&self, version: WeightVersion) -> bool {
-        let pulls = self.sets.from_trainer.iter();
-        let mut older = pulls.take_while(|(v, _)| *v < version);
+        let pulls = self.sets.from_trainer.iter().copied();
+        let all = pulls.chain(self.sets.left_of(None));
+        let mut older = all.filter(|(v, _)| *v < version);
         older.any(|(v, _)| v.0 % 2 == version.0 % 2)
     }
 

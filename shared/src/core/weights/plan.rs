@@ -3,6 +3,7 @@ use super::Weights;
 use super::choose::Source;
 use super::holder::{Pull, Supply};
 use super::near::Distance;
+use super::reports::{AVOID, PullOrder};
 use super::sets::Behind;
 use super::standing::pullers_allowed;
 use crate::core::Mutation;
@@ -20,6 +21,15 @@ pub(super) struct Wanted {
     pub at_trainer: bool,
 }
 
+impl Wanted {
+    fn of(version: WeightVersion, ranks_serve: Option<WeightVersion>) -> Self {
+        Self {
+            version,
+            at_trainer: ranks_serve == Some(version),
+        }
+    }
+}
+
 impl Weights {
     /// Assigns pulls to rollouts that are behind, as far as sources are free. The ranks can be read for the
     /// version that they serve, if they serve one.
@@ -30,11 +40,7 @@ impl Weights {
         if !std::mem::take(&mut self.due) {
             return;
         }
-        let at_trainer = ranks_serve == Some(version);
-        let wanted = Wanted {
-            version,
-            at_trainer,
-        };
+        let wanted = Wanted::of(version, ranks_serve);
         self.free_stranded(cx, wanted);
         self.free_outdated(cx, wanted);
         let mut last = None;
@@ -96,12 +102,19 @@ impl Weights {
             self.due = due;
             return false;
         };
-        self.order(cx, id, wanted.version, source);
+        self.order(cx, (id, wanted.version), source, older);
         true
     }
 
-    fn order(&mut self, cx: &mut Cx<'_>, id: InstanceId, version: WeightVersion, source: Source) {
+    fn order(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (id, version): (InstanceId, WeightVersion),
+        source: Source,
+        instead_of: Option<Pull>,
+    ) {
         let now = cx.now;
+        let reads = instead_of.filter(Pull::reads).map(|older| older.what());
         let (sources, from_trainer, supply) = match source {
             Source::Trainer => (self.ranks.clone(), true, Supply::Whole),
             Source::Relay {
@@ -122,6 +135,7 @@ impl Weights {
         self.change(cx.config, id, |holder| {
             // The same version is pulled into the same buffer: its readers stay.
             holder.readable.take_if(|readable| *readable != version);
+            holder.left = holder.left.or(reads);
             holder.pull = Some(pull);
         });
         self.tell_order(cx, id);
@@ -149,14 +163,49 @@ impl Weights {
         }
     }
 
+    /// A pull brought no bytes for too long, and nobody said why; whether it was still under way. It is tried
+    /// elsewhere, and where nobody else is free it is ordered again: the puller hears of nothing but another order,
+    /// so until it takes one up it may read from its source, which is not free meanwhile (I-6).
+    pub fn stalled(
+        &mut self,
+        cx: &mut Cx<'_>,
+        id: InstanceId,
+        order: PullOrder,
+        source: Incarnation,
+        ranks_serve: Option<WeightVersion>,
+    ) -> bool {
+        let same = |p: &&Pull| order.is_of(p) && p.sources.contains(&source);
+        let (true, Some(published)) = (self.of(id).pull().filter(same).is_some(), self.published)
+        else {
+            return false;
+        };
+        let (now, config) = (cx.now, cx.config);
+        self.change(config, id, |holder| {
+            holder.avoid.push((source, now + AVOID))
+        });
+        let wanted = Wanted::of(published, ranks_serve);
+        if !self.is_sound(id) || !self.assign(cx, id, wanted) {
+            self.change(config, id, |holder| {
+                holder.avoid.pop();
+                if let Some(pull) = &mut holder.pull {
+                    pull.moved_at = now;
+                }
+            });
+            self.tell_order(cx, id);
+        }
+        true
+    }
+
     /// Somebody still reads a whole version from the buffer that it would write into: the one before
     /// the version it serves.
     fn is_read(&self, id: InstanceId) -> bool {
         let Some(source) = self.engines.get(id) else {
             return false;
         };
-        let mut pulls = self.sets.pulls_of(source.peer.life);
-        pulls.any(|(version, _)| Some(*version) < source.holder.version)
+        let life = source.peer.life;
+        let pulls = self.sets.pulls_of(life).copied();
+        let mut all = pulls.chain(self.sets.left_of(Some(life)));
+        all.any(|(version, _)| Some(version) < source.holder.version)
     }
 
     /// Whoever pulls an older version from a source of the published one frees it by pulling that.
@@ -219,6 +268,10 @@ impl Weights {
                     holder.pull.take_if(|p| p.from_trainer);
                 });
             }
+        }
+        let left: Vec<_> = self.sets.left_of(None).collect();
+        for (_, id) in left {
+            self.change(config, id, |holder| holder.left = None);
         }
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// How long a source that failed a puller is passed over by it; and how long one rests that failed by
 /// itself.
-const AVOID: Duration = Duration::from_secs(2);
+pub(super) const AVOID: Duration = Duration::from_secs(2);
 
 /// An order to pull, as its begin and its end are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl PullOrder {
         }
     }
 
-    fn is_of(self, pull: &Pull) -> bool {
+    pub(super) fn is_of(self, pull: &Pull) -> bool {
         let said = self.order != 0 && pull.order != 0;
         self.version == pull.version && (!said || self.order == pull.order)
     }
@@ -93,6 +93,9 @@ impl Weights {
         let version = started.version;
         self.change(cx.config, id, |holder| {
             let present = holder.pull.as_ref().is_some_and(|p| started.is_of(p));
+            if present {
+                holder.left = None;
+            }
             // One that comes late is about a buffer that was given up, be it for an order that a daemon gave
             // before its crash and the next one knows nothing of.
             if holder.version < Some(version) && (present || started.order == 0) {
@@ -191,6 +194,10 @@ impl Weights {
         result: Result<(), PullFailure>,
     ) -> Option<Failed> {
         let (published, version) = (self.published, ended.version);
+        // Whatever it read before, this was the last that it read.
+        if self.of(id).left.is_some_and(|(left, _)| left <= version) {
+            self.change(cx.config, id, |holder| holder.left = None);
+        }
         match result {
             Ok(()) if Some(version) <= published => self.verified(cx, id, version),
             Ok(()) => {}

@@ -28,6 +28,9 @@ pub(super) struct Sets {
     pulls: IdMap<Incarnation, BTreeSet<(WeightVersion, InstanceId)>>,
     /// Pulls from the trainer, by version.
     pub from_trainer: BTreeSet<(WeightVersion, InstanceId)>,
+    /// What may still be read though its reader was told to pull something else: from which relay (none: from the
+    /// trainer), and by whom.
+    left: BTreeSet<(Option<Incarnation>, WeightVersion, InstanceId)>,
     /// Engines that were failed by a rank just now.
     pub avoid_ranks: BTreeSet<InstanceId>,
 }
@@ -61,6 +64,16 @@ impl Sets {
         relay: Incarnation,
     ) -> impl Iterator<Item = &(WeightVersion, InstanceId)> {
         self.pulls.get(&relay).into_iter().flatten()
+    }
+
+    /// Versions of this relay (none: of the trainer) that may be read by engines that were told to pull something else,
+    /// and by whom.
+    pub fn left_of(
+        &self,
+        relay: Option<Incarnation>,
+    ) -> impl Iterator<Item = (WeightVersion, InstanceId)> {
+        let of = self.left.iter().filter(move |(from, ..)| *from == relay);
+        of.map(|(_, version, id)| (*version, *id))
     }
 
     /// How many pull from this relay.
@@ -98,6 +111,13 @@ impl Sets {
                 if let Some((growing, pullers)) = of.relay {
                     let entry = (growing, pullers, id, of.life);
                     self.relays.put(of.place, entry, there);
+                }
+            }
+        }
+        if old.left != new.left {
+            for (of, there) in [(old, false), (new, true)] {
+                if let Some((version, relay)) = of.left {
+                    put(&mut self.left, (relay, version, id), there);
                 }
             }
         }

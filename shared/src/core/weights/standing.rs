@@ -53,6 +53,8 @@ pub(super) struct Standing {
     pub outdated: bool,
     /// What it pulls, and from which relay; none: from the trainer.
     pub pull: Option<(WeightVersion, Option<Incarnation>)>,
+    /// The same of what it may still read, though it was told to pull something else.
+    pub left: Option<(WeightVersion, Option<Incarnation>)>,
     /// A rank failed it as a source just now.
     pub avoids_rank: bool,
 }
@@ -187,10 +189,8 @@ impl Weights {
             strands: read_early && (peer.going || peer.condemned)
                 || pullers > 0 && peer.quarantined,
             outdated: has && pulls().any(|version| version < published),
-            pull: i.pull.as_ref().filter(|p| p.reads()).map(|p| {
-                let relay = p.sources.first().filter(|_| !p.from_trainer);
-                (p.version, relay.copied())
-            }),
+            pull: i.pull.as_ref().filter(|p| p.reads()).map(Pull::what),
+            left: i.left,
             avoids_rank: i.avoid.iter().any(|(source, _)| self.is_rank(*source)),
         }
     }

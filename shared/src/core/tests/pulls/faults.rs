@@ -137,12 +137,18 @@ fn one_that_waits_for_its_source_is_not_blamed_and_its_source_is() {
         Some(Supply::Flows),
         "bytes are there for it since"
     );
+    assert!(fleet.orders().is_empty());
     fleet.pass(Duration::from_secs(2));
-    assert_ne!(
-        fleet.supply(1),
-        Some(Supply::Flows),
-        "and it did not fetch them"
+    assert_eq!(
+        fleet.orders(),
+        [
+            "v0: rollout-0 from trainer-0",
+            "v0: rollout-1 from rollout-0"
+        ],
+        "neither fetched any, and nobody else has any: they are told again"
     );
+    fleet.pass(Duration::from_secs(8));
+    assert!(fleet.orders().is_empty(), "they are given time again");
 }
 
 #[test]
