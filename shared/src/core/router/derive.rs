@@ -137,10 +137,15 @@ impl Deriving<'_> {
             gang,
             weights,
             work,
+            recover,
             ..
         } = &mut *self.s;
-        if id.role == Role::Trainer && roster.instances().get(id).is_none() {
-            weights.rank_is_gone(self.config, id);
+        if roster.instances().get(id).is_none() {
+            // One fewer to come back, be nothing else known of it.
+            recover.look_again();
+            if id.role == Role::Trainer {
+                weights.rank_is_gone(self.config, id);
+            }
         }
         let others = Others {
             config: self.config,
