@@ -35,7 +35,8 @@ settings! {
 
 /// When the rule falls, if nothing moves.
 pub fn due(sight: &Sight<'_>, i: &Instance) -> Option<Time> {
-    let applies = i.id().role == Role::Agent && i.was_attached() && i.condemned().is_none();
+    // What one without its link does now it cannot say; it is watched for coming back.
+    let applies = i.id().role == Role::Agent && i.attached() && i.condemned().is_none();
     let tools = i.phase() == Phase::AwaitingTool && !sight.config.mutant(Mutation::KillInTool);
     let works = !tools && sight.work.requests.table().leases(i.incarnation()) > 0;
     let since = i.moved_at().max(i.phase_since());

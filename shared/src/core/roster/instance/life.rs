@@ -59,7 +59,7 @@ impl Instance {
     pub fn greet(&mut self, now: Time) {
         self.life = Life::Attached;
         // What was heard of it before its link broke says nothing of what it does now.
-        (self.last_sign, self.active_at) = (now, now);
+        (self.last_sign, self.active_at, self.moved_at) = (now, now, now);
     }
 
     /// Its process is about to be replaced.
