@@ -139,9 +139,11 @@ impl Instance {
 /// Whose its slot is (`gang::context` draws the machine).
 impl Instance {
     /// Whether an engine holds its slot; one without a linked process holds none, one whose link is
-    /// broken is judged by its grace, and one that is condemned computes until it is killed.
+    /// broken is judged by its grace, and one that is condemned computes until it is killed. One that was
+    /// starting when the daemon went away may have linked, and been given requests, before it did.
     pub fn holds_slot(&self) -> bool {
-        self.place.id.role == Role::Hybrid && self.was_attached()
+        let may_have = self.has_process() && self.turn() == Turn::Unknown;
+        self.place.id.role == Role::Hybrid && (self.was_attached() || may_have)
     }
 
     /// It was told to generate.
