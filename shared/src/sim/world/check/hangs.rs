@@ -23,6 +23,13 @@ impl Hangs {
         looked.insert(life, state);
     }
 
+    /// Whether a process was like that when it was looked at, for whichever hang: the first look at one that two of
+    /// them ask for answers both.
+    fn was_seen(&self, life: Incarnation, state: ProcessState) -> bool {
+        let mut looks = self.looked.values().filter_map(|l| l.get(&life));
+        looks.any(|seen| *seen == state)
+    }
+
     /// A controller that dies before a verdict is on record gives its number again.
     pub fn restored(&mut self, newest: IncidentId) {
         self.looked.retain(|id, _| *id <= newest);
@@ -34,11 +41,11 @@ impl World {
     pub(super) fn check_root(&mut self, incident: &Incident) {
         let Some(root) = &incident.root else { return };
         let (id, who) = (incident.id, incident.who);
-        let looked = self.checker.hangs.looked.get(&id).cloned();
-        let looked = looked.unwrap_or_default();
+        let hangs = &self.checker.hangs;
+        let looked = hangs.looked.get(&id);
         let false_one = incident.testimony.iter().find(|t| match &t.answer {
-            Answer::Seen(seen) => looked.get(&t.incarnation) != Some(&seen.state),
-            Answer::Late => !looked.contains_key(&t.incarnation),
+            Answer::Seen(seen) => !hangs.was_seen(t.incarnation, seen.state),
+            Answer::Late => looked.is_none_or(|l| !l.contains_key(&t.incarnation)),
             // A controller that died before it asked is among those that were not waited for.
             Answer::Unheard => false,
             Answer::Awaited => true,
