@@ -48,6 +48,8 @@ struct Table {
 struct Lease {
     holder: Option<Incarnation>,
     grant: GrantId,
+    /// Its number, as the controller counts leases of this trajectory.
+    number: u64,
     gate: Arc<RwLock<()>>,
 }
 
@@ -67,7 +69,15 @@ impl Lease {
 /// Proof that a lease holds; while it lives the trajectory settles for nobody else.
 #[derive(Debug)]
 pub struct Held {
+    number: u64,
     _gate: OwnedRwLockReadGuard<()>,
+}
+
+impl Held {
+    /// The number of the lease, as the controller counts leases of this trajectory.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
 }
 
 /// Names one giving of a trajectory, so that what was begun for an earlier one is dropped.
@@ -115,13 +125,16 @@ impl Leases {
             let table = self.lock();
             table.leases.get(&trajectory).map(|l| Arc::clone(&l.gate))
         };
-        let held = Held {
-            _gate: gate.ok_or(void.clone())?.read_owned().await,
-        };
+        let gate = gate.ok_or(void.clone())?.read_owned().await;
         // Looked at behind the gate: it may have moved while this waited.
-        match self.lock().leases.get(&trajectory).and_then(|l| l.holder) {
-            Some(holder) if holder == caller => Ok(held),
-            Some(holder) => Err(LeaseError::HeldByAnother {
+        let table = self.lock();
+        let lease = table.leases.get(&trajectory);
+        match lease.and_then(|l| Some((l.holder?, l.number))) {
+            Some((holder, number)) if holder == caller => Ok(Held {
+                number,
+                _gate: gate,
+            }),
+            Some((holder, _)) => Err(LeaseError::HeldByAnother {
                 caller,
                 trajectory,
                 holder,
@@ -130,28 +143,34 @@ impl Leases {
         }
     }
 
-    /// Gives a trajectory to an agent; whoever held it before begins no further write.
-    pub fn grant(&self, holder: Incarnation, trajectory: TrajectoryId) -> Grant {
+    /// Gives a trajectory to an agent under a number of the controller's; whoever held it before begins no
+    /// further write.
+    pub fn grant(&self, holder: Incarnation, trajectory: TrajectoryId, number: u64) -> Grant {
         let mut table = self.lock();
         table.grants += 1;
         let id = GrantId(table.grants);
         let lease = table.leases.entry(trajectory).or_default();
-        (lease.holder, lease.grant) = (Some(holder), id);
+        (lease.holder, lease.grant, lease.number) = (Some(holder), id, number);
         let settling = Settling(vec![Arc::clone(&lease.gate)]);
         Grant { id, settling }
     }
 
     /// An agent goes on with a trajectory that it has: nothing is read for it, so nothing has to settle.
-    pub fn keep(&self, holder: Incarnation, trajectory: TrajectoryId) {
-        if !self.is_held_by(holder, trajectory) {
-            let _ = self.grant(holder, trajectory);
+    pub fn keep(&self, holder: Incarnation, trajectory: TrajectoryId, number: u64) {
+        if !self.renew(holder, trajectory, number) {
+            let _ = self.grant(holder, trajectory, number);
         }
     }
 
-    fn is_held_by(&self, holder: Incarnation, trajectory: TrajectoryId) -> bool {
-        let table = self.lock();
-        let lease = table.leases.get(&trajectory);
-        lease.is_some_and(|l| l.holder == Some(holder))
+    /// Whether it is its holder's, which holds it under this number from now on.
+    fn renew(&self, holder: Incarnation, trajectory: TrajectoryId, number: u64) -> bool {
+        let mut table = self.lock();
+        let lease = table.leases.get_mut(&trajectory);
+        let Some(lease) = lease.filter(|l| l.holder == Some(holder)) else {
+            return false;
+        };
+        lease.number = number;
+        true
     }
 
     /// Whether a trajectory is still with whom it was given to then: it was not taken away, not ended,
@@ -211,7 +230,7 @@ mod tests {
     };
 
     fn grant(leases: &Leases, holder: Incarnation) -> GrantId {
-        let Grant { id, settling } = leases.grant(holder, T);
+        let Grant { id, settling } = leases.grant(holder, T, 1);
         assert!(settling.is_over());
         id
     }
@@ -253,7 +272,7 @@ mod tests {
         // Its end is seen at once, and from here on it begins no further write.
         leases.revoke_all(A);
         assert!(leases.check(A, T).await.is_err());
-        let Grant { id, settling } = leases.grant(B, T);
+        let Grant { id, settling } = leases.grant(B, T, 2);
         assert!(leases.stands(T, id) && !settling.is_over());
         let mut over = std::pin::pin!(settling.over());
         assert!(futures::poll!(&mut over).is_pending());
@@ -280,14 +299,14 @@ mod tests {
         let other = TrajectoryId { member: 1, ..T };
         grant(&leases, A);
         let _writing = leases.check(A, T).await.unwrap();
-        assert!(leases.grant(B, other).settling.is_over());
+        assert!(leases.grant(B, other, 1).settling.is_over());
     }
 
     #[test]
     fn a_grant_stands_until_the_trajectory_is_taken_away_or_given_again() {
         let leases = Leases::default();
         let first = grant(&leases, A);
-        leases.keep(A, T);
+        leases.keep(A, T, 2);
         assert!(leases.stands(T, first), "its holder goes on with it");
         let again = grant(&leases, A);
         assert!(!leases.stands(T, first) && leases.stands(T, again));
@@ -296,8 +315,20 @@ mod tests {
         let third = grant(&leases, A);
         let _ = leases.end(&[T]);
         assert!(!leases.stands(T, third));
-        leases.keep(B, T);
-        assert!(leases.is_held_by(B, T));
+        leases.keep(B, T, 3);
+        assert!(leases.renew(B, T, 3));
+    }
+
+    #[tokio::test]
+    async fn what_is_written_says_under_which_lease_it_was() {
+        let leases = Leases::default();
+        let number = async || leases.check(A, T).await.unwrap().number();
+        let _ = leases.grant(A, T, 7);
+        assert_eq!(number().await, 7);
+        leases.keep(A, T, 8);
+        assert_eq!(number().await, 8);
+        let _ = leases.grant(A, T, 9);
+        assert_eq!(number().await, 9);
     }
 
     #[tokio::test]

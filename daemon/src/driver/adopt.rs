@@ -242,6 +242,7 @@ impl Driver {
                     trajectory,
                     reward: end.reward,
                     oldest_version: WeightVersion(end.oldest_version),
+                    lease: 0,
                 },
             ));
         }
@@ -288,7 +289,8 @@ impl Driver {
     fn restore_leases(&mut self) {
         for (trajectory, agent) in self.core.leases() {
             if self.processes.contains_key(&agent) {
-                self.parts.leases.keep(agent, trajectory);
+                let lease = self.core.lease_of(trajectory);
+                self.parts.leases.keep(agent, trajectory, lease);
             }
         }
     }

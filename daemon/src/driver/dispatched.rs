@@ -27,6 +27,8 @@ struct Given {
     agent: Incarnation,
     trajectory: TrajectoryId,
     grant: GrantId,
+    /// The lease's number, as the core counts them.
+    lease: u64,
 }
 
 /// What is stored of a trajectory that was given to an agent.
@@ -92,12 +94,13 @@ fn read(store: &Store, trajectory: TrajectoryId) -> Result<StoredTrajectory, Str
 }
 
 impl Driver {
-    pub(super) fn dispatch(&mut self, agent: Incarnation, trajectory: TrajectoryId) {
-        let Grant { id, settling } = self.parts.leases.grant(agent, trajectory);
+    pub(super) fn dispatch(&mut self, agent: Incarnation, trajectory: TrajectoryId, lease: u64) {
+        let Grant { id, settling } = self.parts.leases.grant(agent, trajectory, lease);
         let given = Given {
             agent,
             trajectory,
             grant: id,
+            lease,
         };
         self.loader.load(given, settling);
     }
@@ -110,6 +113,7 @@ impl Driver {
             agent,
             trajectory,
             grant,
+            lease,
         } = given;
         if !self.parts.leases.stands(trajectory, grant) {
             return;
@@ -121,6 +125,7 @@ impl Driver {
                     trajectory,
                     reason,
                     by: ReturnedBy::Daemon,
+                    lease,
                 },
             )),
             Ok(StoredTrajectory {
@@ -134,6 +139,7 @@ impl Driver {
                         trajectory,
                         reward: end.reward,
                         oldest_version: WeightVersion(end.oldest_version),
+                        lease,
                     },
                 ));
             }
@@ -174,11 +180,12 @@ mod tests {
     };
 
     fn hand(loader: &Loader, leases: &Leases, trajectory: TrajectoryId) {
-        let Grant { id, settling } = leases.grant(B, trajectory);
+        let Grant { id, settling } = leases.grant(B, trajectory, 1);
         let given = Given {
             agent: B,
             trajectory,
             grant: id,
+            lease: 1,
         };
         loader.load(given, settling);
     }
@@ -191,7 +198,7 @@ mod tests {
         let (told, mut events) = unbounded_channel::<Loaded>();
         let loader = Loader::start(store.clone(), Tell::into_channel(&told));
         let leases = Leases::default();
-        leases.keep(A, T);
+        leases.keep(A, T, 1);
         let writing = leases.check(A, T).await.unwrap();
         let other = TrajectoryId { member: 1, ..T };
         hand(&loader, &leases, T);

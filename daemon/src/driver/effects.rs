@@ -110,7 +110,11 @@ impl Driver {
                 let order = PullOrder { version, order };
                 self.assign_pull(puller, order, &sources, from_trainer);
             }
-            Output::Dispatch { agent, trajectory } => self.dispatch(agent, trajectory),
+            Output::Dispatch {
+                agent,
+                trajectory,
+                lease,
+            } => self.dispatch(agent, trajectory, lease),
             Output::Revoke { agent, trajectory } => self.revoke(agent, trajectory),
             Output::Route { ticket, rollout } => self.route(ticket, rollout),
             Output::Record(record) => self.after_record(record),

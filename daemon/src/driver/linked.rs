@@ -32,11 +32,13 @@ impl Driver {
                 trajectory,
                 reward,
                 oldest_version,
+                lease,
             } => {
                 let finished = RoleEvent::TrajectoryFinished {
                     trajectory,
                     reward,
                     oldest_version: WeightVersion(oldest_version),
+                    lease,
                 };
                 self.inputs.push_back(Input::Role(incarnation, finished));
             }
@@ -130,7 +132,8 @@ impl Driver {
         self.decide();
         for trajectory in held {
             if self.core.holds_lease(incarnation, trajectory) {
-                self.parts.leases.keep(incarnation, trajectory);
+                let lease = self.core.lease_of(trajectory);
+                self.parts.leases.keep(incarnation, trajectory, lease);
             }
         }
     }

@@ -78,6 +78,7 @@ pub fn input(incarnation: Incarnation, body: &Body) -> Result<Option<Input>, Unk
                     true => ReturnedBy::Diverged,
                     false => ReturnedBy::Worker,
                 },
+                lease: 0,
             },
         )),
     })

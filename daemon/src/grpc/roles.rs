@@ -278,6 +278,7 @@ impl RoleHost for RoleHostService {
                 trajectory,
                 reward,
                 oldest_version,
+                lease: held.number(),
             })?;
             drop(held);
             Ok(Response::new(v1::Ack {}))

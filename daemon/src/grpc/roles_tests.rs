@@ -137,7 +137,7 @@ async fn tokens_are_taken_from_the_holder_twice_but_not_with_a_gap_nor_from_an_o
     use tonic::Code::{FailedPrecondition, InvalidArgument, Ok as Acknowledged};
     let door = door();
     assert_eq!(door.code(spans(A, 0, &[5])).await, FailedPrecondition);
-    door.leases.grant(A, T).settling.over().await;
+    door.leases.grant(A, T, 1).settling.over().await;
     assert_eq!(door.code(spans(A, 0, &[5, 6])).await, Acknowledged);
     assert_eq!(door.code(spans(A, 0, &[5, 6])).await, Acknowledged);
     assert_eq!(door.code(spans(A, 0, &[5, 7])).await, InvalidArgument);
@@ -146,7 +146,7 @@ async fn tokens_are_taken_from_the_holder_twice_but_not_with_a_gap_nor_from_an_o
     let mut uneven = spans(A, 2, &[7, 8]);
     uneven.get_mut().spans[0].logprobs.pop();
     assert_eq!(door.code(uneven).await, InvalidArgument);
-    door.leases.grant(B, T).settling.over().await;
+    door.leases.grant(B, T, 1).settling.over().await;
     // Late, from the lease before.
     assert_eq!(door.code(spans(A, 2, &[7])).await, FailedPrecondition);
     assert_eq!(door.code(spans(B, 2, &[9])).await, Acknowledged);
@@ -156,7 +156,7 @@ async fn tokens_are_taken_from_the_holder_twice_but_not_with_a_gap_nor_from_an_o
 #[tokio::test]
 async fn a_turn_that_contradicts_its_stored_tokens_is_refused_and_an_end_in_its_middle_too() {
     let door = door();
-    door.leases.grant(A, T).settling.over().await;
+    door.leases.grant(A, T, 1).settling.over().await;
     door.service
         .append_spans(spans(A, 0, &[5, 6]))
         .await
@@ -186,7 +186,7 @@ async fn dies_meanwhile(
     }
     call.abort();
     assert!(call.await.is_err());
-    let mut settled = std::pin::pin!(door.leases.grant(B, T).settling.over());
+    let mut settled = std::pin::pin!(door.leases.grant(B, T, 1).settling.over());
     for _ in 0..100 {
         assert!(
             settled.as_mut().now_or_never().is_none(),
@@ -201,7 +201,7 @@ async fn dies_meanwhile(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_trajectory_settles_only_when_what_its_dead_holder_wrote_is_durable() {
     let tokens = door();
-    tokens.leases.grant(A, T).settling.over().await;
+    tokens.leases.grant(A, T, 1).settling.over().await;
     let service = tokens.service.clone();
     dies_meanwhile(&tokens, async move {
         service.append_spans(spans(A, 0, &[5, 6])).await
@@ -210,7 +210,7 @@ async fn a_trajectory_settles_only_when_what_its_dead_holder_wrote_is_durable() 
     assert_eq!(tokens.running(), [span(&[5, 6])]);
 
     let mut whole = door();
-    whole.leases.grant(A, T).settling.over().await;
+    whole.leases.grant(A, T, 1).settling.over().await;
     let service = whole.service.clone();
     dies_meanwhile(&whole, async move {
         service.append_turn(turn(A, &[5, 6])).await

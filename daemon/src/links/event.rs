@@ -46,6 +46,8 @@ pub enum LinkEvent {
         reward: f64,
         /// The oldest version of its spans.
         oldest_version: u64,
+        /// The number of the lease under which it was stored.
+        lease: u64,
     },
 }
 

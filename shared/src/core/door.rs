@@ -19,6 +19,7 @@ use crate::core::roster::instance::Instance;
 use crate::core::roster::instances::Current;
 use crate::core::roster::nodes::NodeState;
 use crate::core::weights::PullOrder;
+use crate::core::work::trajectories::Finished;
 use crate::core::{Core, GangEvent, Input, Mutation, NodeEvent, RoleEvent};
 use crate::ids::{Generation, Incarnation, NodeId};
 
@@ -138,22 +139,23 @@ impl Core {
             RoleEvent::TrajectoryFinished {
                 trajectory,
                 reward,
-                oldest_version,
+                oldest_version: oldest,
+                lease,
             } => {
-                let present = Some(from);
-                self.on_finished(
-                    from.incarnation,
-                    present,
+                let finished = Finished {
                     trajectory,
                     reward,
-                    oldest_version,
-                );
+                    oldest,
+                    lease,
+                };
+                self.on_finished(from.incarnation, Some(from), finished);
             }
             RoleEvent::TrajectoryReturned {
                 trajectory,
                 reason,
                 by,
-            } => self.on_returned(from, trajectory, &reason, by),
+                lease,
+            } => self.on_returned(from, (trajectory, lease), &reason, by),
             RoleEvent::RouteRequested { ticket, trajectory } => {
                 self.on_route_requested(ticket, from.incarnation, trajectory);
             }
@@ -171,8 +173,17 @@ impl Core {
             RoleEvent::TrajectoryFinished {
                 trajectory,
                 reward,
-                oldest_version,
-            } => self.on_finished(from, None, trajectory, reward, oldest_version),
+                oldest_version: oldest,
+                lease,
+            } => {
+                let finished = Finished {
+                    trajectory,
+                    reward,
+                    oldest,
+                    lease,
+                };
+                self.on_finished(from, None, finished);
+            }
             // An engine that was asked to end computes until it does, and the ranks wait for that.
             RoleEvent::Exited { .. } => self.s.roster.has_left(from),
             // The present incarnation, if there is one, speaks for itself.

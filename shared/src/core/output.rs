@@ -188,6 +188,8 @@ pub enum Output {
         agent: Incarnation,
         /// Which.
         trajectory: TrajectoryId,
+        /// The lease's number: later leases of this trajectory have higher ones.
+        lease: u64,
     },
     /// Take a trajectory away from an agent worker (its lease is void).
     Revoke {

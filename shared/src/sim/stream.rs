@@ -236,7 +236,11 @@ impl Stream {
                     },
                 ));
             }
-            Output::Dispatch { agent, trajectory } => {
+            Output::Dispatch {
+                agent,
+                trajectory,
+                lease,
+            } => {
                 self.ticket += 1;
                 inputs.push(Input::Role(
                     agent,
@@ -255,6 +259,7 @@ impl Stream {
                         trajectory,
                         reward: 0.5,
                         oldest_version: Default::default(),
+                        lease,
                     },
                 ));
             }

@@ -112,6 +112,9 @@ pub enum RoleEvent {
         reward: f64,
         /// The oldest weight version that produced any of its spans.
         oldest_version: WeightVersion,
+        /// The lease under which it was stored; 0 where that is not known.
+        #[serde(default)]
+        lease: u64,
     },
     /// An agent worker gives a trajectory back unfinished: it cannot go on, and by no doing of the
     /// model's. It is no sample; whoever gets it next goes on from what is stored.
@@ -123,6 +126,9 @@ pub enum RoleEvent {
         /// Who could not go on.
         #[serde(default)]
         by: ReturnedBy,
+        /// The lease that it ends; 0: whichever its agent worker holds.
+        #[serde(default)]
+        lease: u64,
     },
     /// An agent worker wants a rollout for a turn.
     RouteRequested {

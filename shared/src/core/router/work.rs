@@ -6,9 +6,9 @@ use crate::core::input::ReturnedBy;
 use crate::core::output::{Output, Record};
 use crate::core::roster::instances::Current;
 use crate::core::work::Work;
-use crate::core::work::trajectories::Supply;
+use crate::core::work::trajectories::{Finished, Supply};
 use crate::core::{Core, JobState};
-use crate::ids::{Incarnation, Role, TrajectoryId, WeightVersion};
+use crate::ids::{Incarnation, Role, TrajectoryId};
 
 impl Core {
     /// Whether this agent worker holds the lease of this trajectory now. The driver asks before it
@@ -20,6 +20,11 @@ impl Core {
     /// Everything that is leased, and to whom.
     pub fn leases(&self) -> Vec<(TrajectoryId, Incarnation)> {
         self.s.work.requests.table().leased()
+    }
+
+    /// The number of the lease of a trajectory that was given last; 0: none was.
+    pub fn lease_of(&self, id: TrajectoryId) -> u64 {
+        self.s.work.requests.lease_of(id)
     }
 
     /// Prompts of a batch that is open: batches keep the shape they began with.
@@ -82,16 +87,11 @@ impl Core {
         &mut self,
         agent: Incarnation,
         present: Option<Current>,
-        id: TrajectoryId,
-        reward: f64,
-        oldest: WeightVersion,
+        finished: Finished,
     ) {
         let restores = !self.started;
         let (work, mut cx) = self.work();
-        let brought = (reward, oldest);
-        let useful = work
-            .requests
-            .finished(&mut cx, restores, (agent, id), brought);
+        let useful = work.requests.finished(&mut cx, restores, agent, finished);
         if let Some(present) = present.filter(|_| useful) {
             self.s.roster.of_mut(present).finished(self.now);
         }
@@ -100,13 +100,13 @@ impl Core {
     pub(in crate::core) fn on_returned(
         &mut self,
         agent: Current,
-        id: TrajectoryId,
+        lease: (TrajectoryId, u64),
         reason: &str,
         by: ReturnedBy,
     ) {
         let (work, mut cx) = self.work();
         let whose = (agent.incarnation, agent.id);
-        let held = work.requests.returned(&mut cx, whose, id, reason, by);
+        let held = work.requests.returned(&mut cx, whose, lease, reason, by);
         if held && by != ReturnedBy::Daemon {
             let (roster, cx) = self.roster();
             let unable = agent_unable::gives_back(&cx, roster.of_mut(agent), reason);

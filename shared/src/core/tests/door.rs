@@ -87,6 +87,7 @@ fn of_life(step: Step) -> Vec<RoleEvent> {
             trajectory,
             reason: String::new(),
             by: ReturnedBy::Worker,
+            lease: 0,
         },
         RoleEvent::RouteRequested {
             ticket: 1 << 40,

@@ -31,6 +31,7 @@ fn give_back_by(s: &mut Script, trajectory: TrajectoryId, by: ReturnedBy) {
             trajectory,
             reason,
             by,
+            lease: 0,
         },
     ));
 }
@@ -75,6 +76,7 @@ fn what_cannot_be_gone_on_from_is_thrown_away_and_generated_from_its_prompt() {
             trajectory: back,
             reason: "it went another way".to_owned(),
             by: ReturnedBy::Diverged,
+            lease: 0,
         },
     ));
     let discarded = Record::Discarded {

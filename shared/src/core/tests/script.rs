@@ -227,6 +227,7 @@ pub fn finished(incarnation: Incarnation, trajectory: TrajectoryId) -> Input {
             trajectory,
             reward: 1.0,
             oldest_version: WeightVersion(0),
+            lease: 0,
         },
     )
 }

@@ -47,12 +47,17 @@ fn without_a_bound_or_within_it_nothing_is_thrown_away() {
 }
 
 fn ended(agent: Incarnation, trajectory: TrajectoryId, oldest: u64) -> Input {
+    ended_under(0, agent, trajectory, oldest)
+}
+
+fn ended_under(lease: u64, agent: Incarnation, trajectory: TrajectoryId, oldest: u64) -> Input {
     Input::Role(
         agent,
         RoleEvent::TrajectoryFinished {
             trajectory,
             reward: 1.0,
             oldest_version: WeightVersion(oldest),
+            lease,
         },
     )
 }
@@ -129,18 +134,27 @@ fn a_worker_that_brings_one_to_its_end_does_useful_work_however_old_that_is() {
 }
 
 #[test]
-fn the_late_end_of_one_who_held_it_before_throws_nobodys_work_away() {
+fn the_late_end_of_an_earlier_lease_throws_nobodys_work_away() {
     let (w, id, agent) = held();
     let mut core = w.core.clone();
-    core.handle(w.now, ended(agent, id, 0));
+    let before = core.lease_of(id);
+    core.handle(w.now, ended_under(before, agent, id, 0));
     core.handle(w.now + ms(250), Input::Timeout);
     let holder = core.leases().into_iter().find(|(t, _)| *t == id);
     let (_, next) = holder.unwrap();
     drop(outputs(&mut core));
-    if next != agent {
-        core.handle(w.now + ms(251), ended(agent, id, 0));
-        assert!(core.holds_lease(next, id));
-    }
+    // Whoever holds it by now, the same one again or another.
+    core.handle(w.now + ms(251), ended_under(before, agent, id, 0));
+    assert!(core.holds_lease(next, id));
+    let given_back = RoleEvent::TrajectoryReturned {
+        trajectory: id,
+        reason: "late".to_owned(),
+        by: ReturnedBy::Worker,
+        lease: before,
+    };
+    core.handle(w.now + ms(252), Input::Role(agent, given_back));
+    assert!(core.holds_lease(next, id));
+    assert!(core.lease_of(id) > before);
     // Told at the start of a daemon, while nobody holds it: it waits for the next to hold it.
     let mut again = Core::restore(w.config.clone(), core.state().clone());
     again.handle(w.now + ms(300), ended(Incarnation(0), id, 0));

@@ -40,7 +40,9 @@ impl Cluster {
                 sources,
                 from_trainer,
             } => self.pull(puller, PullOrder { version, order }, &sources, from_trainer),
-            Output::Dispatch { agent, trajectory } => {
+            Output::Dispatch {
+                agent, trajectory, ..
+            } => {
                 self.after(Duration::ZERO, Event::Turn(agent, trajectory));
             }
             Output::Route { ticket, rollout } => self.routed(ticket, rollout),
@@ -116,7 +118,11 @@ impl Cluster {
                 id, incarnation, ..
             } => (id, incarnation).hash(&mut hasher),
             Output::Route { ticket, rollout } => (ticket, rollout).hash(&mut hasher),
-            Output::Dispatch { agent, trajectory } => (agent, trajectory).hash(&mut hasher),
+            Output::Dispatch {
+                agent,
+                trajectory,
+                lease,
+            } => (agent, trajectory, lease).hash(&mut hasher),
             Output::AssignPull {
                 puller, version, ..
             } => (puller, version).hash(&mut hasher),

@@ -164,12 +164,14 @@ impl Cluster {
         if progress.turns < timing.turns {
             return self.after(timing.tool, Event::Turn(agent, trajectory));
         }
+        let lease = self.core.lease_of(trajectory);
         self.feed(Input::Role(
             agent,
             RoleEvent::TrajectoryFinished {
                 trajectory,
                 reward: 0.5,
                 oldest_version: WeightVersion(trajectory.batch.saturating_sub(1)),
+                lease,
             },
         ));
     }

@@ -84,7 +84,11 @@ impl World {
                 sources,
                 from_trainer,
             } => self.order_pull(puller, (version, order), sources, from_trainer),
-            Output::Dispatch { agent, trajectory } => self.hand_out(agent, trajectory),
+            Output::Dispatch {
+                agent,
+                trajectory,
+                lease,
+            } => self.hand_out(agent, trajectory, lease),
             Output::Revoke { agent, trajectory } => self.revoke(agent, trajectory),
             Output::Route { ticket, rollout } => self.routed(ticket, rollout),
             Output::Probe { incarnation, .. } => {

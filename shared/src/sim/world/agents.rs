@@ -24,14 +24,14 @@ pub(super) struct Doing {
 
 impl World {
     /// The daemon hands a trajectory out, with the turns that are stored.
-    pub(super) fn hand_out(&mut self, agent: Incarnation, trajectory: TrajectoryId) {
-        self.daemon.leases.insert(trajectory, agent);
+    pub(super) fn hand_out(&mut self, agent: Incarnation, trajectory: TrajectoryId, lease: u64) {
+        self.daemon.leases.insert(trajectory, (agent, lease));
         if self.stored.contains(&trajectory) {
             // Its last holder died between the end's storage and our hearing of it.
             let oldest = self.oldest_of(trajectory);
             return self.after(
                 Duration::ZERO,
-                Happening::Feed(finished(agent, trajectory, oldest)),
+                Happening::Feed(finished((agent, lease), trajectory, oldest)),
             );
         }
         let work = Work {
@@ -72,7 +72,7 @@ impl World {
 
     /// The daemon takes a trajectory away; a request that waits for it is answered: void.
     pub(super) fn revoke(&mut self, agent: Incarnation, trajectory: TrajectoryId) {
-        if self.daemon.leases.get(&trajectory) == Some(&agent) {
+        if self.daemon.holder_of(trajectory) == Some(agent) {
             self.daemon.leases.remove(&trajectory);
         }
         let of = |d: &Doing| (d.agent, d.trajectory) == (agent, trajectory);
@@ -121,7 +121,7 @@ impl World {
             return self.after(AGAIN, Happening::Turn(d));
         }
         self.set_tool(d, false);
-        if self.daemon.leases.get(&d.trajectory) != Some(&d.agent) {
+        if self.daemon.holder_of(d.trajectory) != Some(d.agent) {
             // Refused at the door: the lease is void.
             return self.let_go(d.agent, d.trajectory);
         }
@@ -253,7 +253,7 @@ impl World {
         if !self.is_heard(d.agent) || !self.daemon.up {
             return self.after(AGAIN, Happening::Append(d));
         }
-        if self.daemon.leases.get(&d.trajectory) != Some(&d.agent) {
+        if self.daemon.holder_of(d.trajectory) != Some(d.agent) {
             return self.let_go(d.agent, d.trajectory);
         }
         let acknowledged = self.turns.get(&d.trajectory).copied().unwrap_or(0);
@@ -267,10 +267,11 @@ impl World {
         self.oldest.insert(d.trajectory, oldest.unwrap_or_default());
         if turns >= self.turns_of(d.trajectory) {
             self.stored.insert(d.trajectory);
-            self.daemon.leases.remove(&d.trajectory);
+            let lease = self.daemon.leases.remove(&d.trajectory);
+            let lease = lease.map_or(0, |(_, lease)| lease);
             self.let_go(d.agent, d.trajectory);
             let oldest = self.oldest_of(d.trajectory);
-            return self.feed(finished(d.agent, d.trajectory, oldest));
+            return self.feed(finished((d.agent, lease), d.trajectory, oldest));
         }
         let p = self.procs.get_mut(&d.agent);
         let slow = p.map_or(1, |p| {
@@ -351,13 +352,18 @@ impl World {
     }
 }
 
-fn finished(agent: Incarnation, trajectory: TrajectoryId, oldest_version: WeightVersion) -> Input {
+fn finished(
+    (agent, lease): (Incarnation, u64),
+    trajectory: TrajectoryId,
+    oldest_version: WeightVersion,
+) -> Input {
     Input::Role(
         agent,
         RoleEvent::TrajectoryFinished {
             trajectory,
             reward: 0.5,
             oldest_version,
+            lease,
         },
     )
 }

@@ -22,7 +22,7 @@ pub(super) struct Daemon {
     /// Outputs after which the daemon dies, the rest of them lost.
     pub crash_after: Option<u64>,
     /// Who may write to which trajectory; what the store's door looks at.
-    pub leases: BTreeMap<TrajectoryId, Incarnation>,
+    pub leases: BTreeMap<TrajectoryId, (Incarnation, u64)>,
 }
 
 impl Daemon {
@@ -38,6 +38,11 @@ impl Daemon {
             crash_after: None,
             leases: BTreeMap::new(),
         }
+    }
+
+    /// Who may write a trajectory.
+    pub fn holder_of(&self, t: TrajectoryId) -> Option<Incarnation> {
+        self.leases.get(&t).map(|(holder, _)| *holder)
     }
 
     /// Whether it would handle an input now.
@@ -143,7 +148,8 @@ impl World {
         for &t in held {
             if self.core.holds_lease(agent, t) {
                 self.check_holder(agent, t);
-                self.daemon.leases.insert(t, agent);
+                let lease = self.core.lease_of(t);
+                self.daemon.leases.insert(t, (agent, lease));
             }
         }
     }
@@ -373,6 +379,7 @@ impl World {
                         trajectory,
                         reward: 0.5,
                         oldest_version: self.oldest_of(trajectory),
+                        lease: 0,
                     },
                 ));
             }

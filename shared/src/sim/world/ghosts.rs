@@ -89,6 +89,7 @@ impl World {
                     trajectory,
                     reason: "late".to_owned(),
                     by: ReturnedBy::Worker,
+                    lease: 0,
                 },
             ),
             Input::Role(incarnation, RoleEvent::Detached),

@@ -48,7 +48,7 @@ impl World {
             return self.after(AGAIN, Happening::ToolTried(d));
         }
         self.let_go(d.agent, d.trajectory);
-        if self.daemon.leases.get(&d.trajectory) == Some(&d.agent) {
+        if self.daemon.holder_of(d.trajectory) == Some(d.agent) {
             self.daemon.leases.remove(&d.trajectory);
             let by = match self.dice.chance(200) {
                 true => ReturnedBy::Diverged,
@@ -63,6 +63,7 @@ impl World {
                     trajectory: d.trajectory,
                     reason: "its tool failed".to_owned(),
                     by,
+                    lease: 0,
                 },
             ));
         }

@@ -76,6 +76,19 @@ pub struct Tally {
     pub given_back: u64,
 }
 
+/// A trajectory that was brought to its end, and stored.
+#[derive(Clone, Copy, Debug)]
+pub struct Finished {
+    /// Which.
+    pub trajectory: TrajectoryId,
+    /// Its reward.
+    pub reward: f64,
+    /// The oldest weights used for it.
+    pub oldest: WeightVersion,
+    /// The lease under which it was stored; 0 where that is not known.
+    pub lease: u64,
+}
+
 /// What generation depends on besides the work.
 #[derive(Clone, Copy, Debug)]
 pub struct Supply {
@@ -121,6 +134,11 @@ impl RequestManager {
         self.table.get(id).map(|t| t.place) == Some(Place::Leased(agent))
     }
 
+    /// The number of the lease of a trajectory that was given last; 0: none was.
+    pub fn lease_of(&self, id: TrajectoryId) -> u64 {
+        self.table.get(id).map_or(0, |t| t.lease)
+    }
+
     /// Makes the table hold the batches that may be generated after this step.
     pub fn open_batches(&mut self, cx: &Cx<'_>, committed: Step) {
         if cx.config.own_loop.is_some() {
@@ -150,11 +168,12 @@ impl RequestManager {
             let Some(agent) = self.agents.idlest(.., most, |_| true) else {
                 return;
             };
-            self.table.lease(id, agent);
+            let lease = self.table.lease(id, agent, cx.now);
             self.settle();
             cx.out.push(Output::Dispatch {
                 agent,
                 trajectory: id,
+                lease,
             });
         }
     }
@@ -169,20 +188,26 @@ impl RequestManager {
     }
 
     /// An agent worker stored a finished trajectory. It counts even from one that died since: it is
-    /// durable, and must not be generated again (I-2). Whether it is work of the one that brought it. A daemon
-    /// that starts (`restores`) hears of all that is stored, whoever held it.
+    /// durable, and must not be generated again (I-2), unless it was thrown away since. Whether it is work of the
+    /// one that brought it. A daemon that starts (`restores`) hears of all that is stored, whoever held it.
     pub fn finished(
         &mut self,
         cx: &mut Cx<'_>,
         restores: bool,
-        (agent, id): (Incarnation, TrajectoryId),
-        (reward, oldest): (f64, WeightVersion),
+        agent: Incarnation,
+        Finished {
+            trajectory: id,
+            reward,
+            oldest,
+            lease,
+        }: Finished,
     ) -> bool {
         let Some(t) = self.table.get(id) else {
             return false;
         };
         let over = matches!(t.place, Place::Finished { .. } | Place::SetAside);
-        if over || !(restores || t.holders.contains(&agent)) {
+        let void = lease != 0 && lease <= t.void;
+        if over || void || !(restores || t.holders.contains(&agent)) {
             return false;
         }
         // That it was brought to its end is useful work, though the weights that its engines had may make
@@ -231,11 +256,11 @@ impl RequestManager {
         &mut self,
         cx: &mut Cx<'_>,
         (agent, who): (Incarnation, InstanceId),
-        id: TrajectoryId,
+        (id, lease): (TrajectoryId, u64),
         reason: &str,
         by: ReturnedBy,
     ) -> bool {
-        if !self.is_leased(agent, id) {
+        if !self.is_leased(agent, id) || lease != 0 && lease != self.lease_of(id) {
             return false;
         }
         match by {
@@ -267,7 +292,12 @@ impl RequestManager {
                 continue;
             }
             if trajectory.batch <= last.0 {
-                cx.out.push(Output::Dispatch { agent, trajectory });
+                let lease = self.lease_of(trajectory);
+                cx.out.push(Output::Dispatch {
+                    agent,
+                    trajectory,
+                    lease,
+                });
             } else {
                 // The command was lost before the job was to pause: it was not begun.
                 self.table.set(trajectory, Place::Pending(Time(0)));
@@ -280,7 +310,9 @@ impl RequestManager {
             let was_last = |t: &Trajectory| t.holders.last().is_none_or(|last| *last == agent);
             match t.map(|t| (t.place, was_last(t))) {
                 Some((Place::Leased(holder), _)) if holder == agent => {}
-                Some((Place::Pending(_), true)) => self.table.lease(trajectory, agent),
+                Some((Place::Pending(_), true)) => {
+                    self.table.lease(trajectory, agent, cx.now);
+                }
                 place => {
                     if let Some((Place::Pending(until), _)) = place {
                         // Nobody's for a moment: handed to the same worker at once, a turn of its old holding that

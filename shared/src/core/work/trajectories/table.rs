@@ -15,6 +15,25 @@ pub struct Trajectory {
     pub returns: u32,
     /// Agent workers that ever held it, the last one last: what one of them stored is durable even if it died since.
     pub holders: Vec<Incarnation>,
+    /// The number of the lease that was given last: later ones have higher numbers.
+    #[serde(default)]
+    pub lease: u64,
+    /// What was done under leases up to this one was thrown away.
+    #[serde(default)]
+    pub void: u64,
+}
+
+impl Trajectory {
+    /// Whether work on it began since it was opened, or thrown away.
+    fn is_begun(&self) -> bool {
+        self.place != Place::default() || self.returns > 0 || !self.holders.is_empty()
+    }
+
+    /// Whoever held it has nothing to say of it any more.
+    fn throw_away(&mut self) {
+        self.holders.clear();
+        self.void = self.lease;
+    }
 }
 
 /// Where a trajectory is.
@@ -209,15 +228,14 @@ impl Trajectories {
 
     /// Everything begins anew but what was set aside. Returns those on which work is lost.
     pub fn discard(&mut self) -> Vec<TrajectoryId> {
-        let fresh = Trajectory::default();
         let begun = |(id, t): (TrajectoryId, &Trajectory)| {
-            (*t != fresh && t.place != Place::SetAside).then_some(id)
+            (t.is_begun() && t.place != Place::SetAside).then_some(id)
         };
         let lost: Vec<_> = self.iter().filter_map(begun).collect();
         for &id in &lost {
             if let Some(t) = self.get_mut(id) {
                 t.returns = 0;
-                t.holders.clear();
+                t.throw_away();
             }
             self.set(id, Place::default());
         }
@@ -277,13 +295,16 @@ impl Trajectories {
         !self.pending.is_empty() || !self.delayed.is_empty()
     }
 
-    /// An agent worker holds it now.
-    pub fn lease(&mut self, id: TrajectoryId, agent: Incarnation) {
-        if let Some(t) = self.get_mut(id) {
-            t.holders.retain(|holder| *holder != agent);
-            t.holders.push(agent);
-        }
+    /// An agent worker holds it now, under this number.
+    pub fn lease(&mut self, id: TrajectoryId, agent: Incarnation, now: Time) -> u64 {
+        let Some(t) = self.get_mut(id) else { return 0 };
+        t.holders.retain(|holder| *holder != agent);
+        t.holders.push(agent);
+        // The time: what follows from no record may be carried out and forgotten in a crash of the daemon.
+        t.lease = now.0.max(t.lease + 1);
+        let lease = t.lease;
         self.set(id, Place::Leased(agent));
+        lease
     }
 
     /// It was given back, the how-manieth time is counted.
@@ -294,11 +315,10 @@ impl Trajectories {
         self.set(id, Place::Pending(until));
     }
 
-    /// All of it is thrown away; how often is counted. Whoever held it has nothing to say of it any
-    /// more.
+    /// All of it is thrown away; how often is counted.
     pub fn begin_again(&mut self, id: TrajectoryId, until: impl Fn(u32) -> Time) {
         if let Some(t) = self.get_mut(id) {
-            t.holders.clear();
+            t.throw_away();
         }
         self.give_back(id, until);
     }

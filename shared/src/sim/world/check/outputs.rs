@@ -88,7 +88,9 @@ impl World {
                     self.check_copies(*version);
                 }
             }
-            Output::Dispatch { agent, trajectory } => {
+            Output::Dispatch {
+                agent, trajectory, ..
+            } => {
                 self.checker.dispatched(*trajectory, self.config.responses);
                 // One that lost its command with its link is told again.
                 if self.checker.handed.insert(*trajectory, *agent) != Some(*agent) {
@@ -228,7 +230,7 @@ impl World {
 
     /// A lease moves only from one that is not current any more, or was told so (I-2).
     pub(in super::super) fn check_holder(&mut self, agent: Incarnation, t: TrajectoryId) {
-        let holder = self.daemon.leases.get(&t).copied().filter(|h| *h != agent);
+        let holder = self.daemon.holder_of(t).filter(|h| *h != agent);
         let holder = holder.filter(|h| self.core.is_current(*h).is_some());
         self.must(holder.is_none(), "I-2", || {
             format!("{t} is handed to {agent} while {holder:?} holds it")

@@ -156,7 +156,8 @@ impl World {
         let p = self.procs.get(&life);
         let serves = p.is_some_and(|p| p.requests > 0 && p.works() && p.linked)
             && self.generates_for_somebody(life);
-        let holds = self.daemon.leases.values().any(|agent| *agent == life);
+        let mut leases = self.daemon.leases.values();
+        let holds = leases.any(|(agent, _)| *agent == life);
         forgot || !(serves || holds)
     }
 
