@@ -158,3 +158,65 @@ impl From<Place> for Stored {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::core::roster::instance::Instance;
+    use serde_json::{Value, json};
+
+    /// An instance as a build stored it for which every instance had what any role has.
+    fn stored(role: Role) -> Value {
+        let mut stored =
+            serde_json::to_value(Instance::new(InstanceId { role, index: 1 })).unwrap();
+        let of_all_roles = json!({
+            "given_back": GivenBack::default(),
+            "suspect": 5,
+            "health": Health::default(),
+            "quarantined": true,
+            "alone": Duration::from_secs(2),
+            "slow_steps": 3,
+            "corrupt_sources": [7],
+            "turn": "Paused",
+            "leaving": [6, 9],
+        });
+        for (field, value) in of_all_roles.as_object().unwrap() {
+            stored[field] = value.clone();
+        }
+        stored
+    }
+
+    #[test]
+    fn an_instance_of_a_build_that_kept_every_role_s_fields_is_read_as_its_role_has_them() {
+        let kind = |role| {
+            let read: Instance = serde_json::from_value(stored(role)).unwrap();
+            read.place.kind
+        };
+        let engine = Engine {
+            suspect: Some(Time(5)),
+            health: Health::default(),
+            quarantined: true,
+            corrupt_sources: [Incarnation(7)].into(),
+            turn: Turn::Paused,
+            leaving: Some((Incarnation(6), Time(9))),
+        };
+        assert_eq!(kind(Role::Hybrid), Kind::Engine(engine));
+        let rank = Rank {
+            alone: Duration::from_secs(2),
+            slow_steps: 3,
+        };
+        assert_eq!(kind(Role::Trainer), Kind::Rank(rank));
+        assert_eq!(kind(Role::Agent), Kind::Agent(Agent::default()));
+    }
+
+    #[test]
+    fn an_instance_is_read_back_as_it_was_stored() {
+        for role in Role::ALL {
+            let read: Instance = serde_json::from_value(stored(role)).unwrap();
+            let again = serde_json::to_value(&read).unwrap();
+            let again: Instance = serde_json::from_value(again).unwrap();
+            assert_eq!(read, again);
+        }
+    }
+}
