@@ -95,7 +95,7 @@ use outbox::Outbox;
 use pulled::Pulls;
 use replicas::Replicas;
 use robust_proto::v1;
-use robust_shared::core::{Core, Input, Outcome, Refusal, Reply, View};
+use robust_shared::core::{Core, Input, Outcome, Refusal, Reply, STALL, View};
 use robust_shared::ids::{Generation, Incarnation, NodeId, Step, TrajectoryId, WeightVersion};
 use robust_shared::job::Job;
 use robust_shared::service;
@@ -268,13 +268,23 @@ impl Driver {
             tokio::select! {
                 biased;
                 written = self.outbox.written() => {
+                    self.note_standstill(due);
                     written?;
                     self.publish_written();
                 }
                 event = world.next(self.parts.clock, wake, due) => {
+                    self.note_standstill(due);
                     self.on_events(event, world);
                 }
             }
+        }
+    }
+
+    /// It wakes to show the status at the latest: much later, its process or its machine stood still.
+    fn note_standstill(&mut self, due: Instant) {
+        if due.elapsed() > STALL {
+            tracing::warn!("the daemon stood still for {:.1?}", due.elapsed());
+            self.inputs.push_back(Input::StoodStill);
         }
     }
 

@@ -169,6 +169,7 @@ pub const CELL_TABLES: [CellTable; 5] = [
             "pause",
             "resume",
             "restart",
+            "stood still",
         ],
     },
 ];
@@ -221,6 +222,7 @@ impl Core {
             Input::RouteReleased { .. } => meet(JOB, self.s.job_row(), 3),
             Input::ServiceLost { .. } => meet(JOB, self.s.job_row(), 4),
             Input::Stop => meet(JOB, self.s.job_row(), 5),
+            Input::StoodStill => meet(JOB, self.s.job_row(), 20),
             Input::Operator(_, request) => meet(JOB, self.s.job_row(), request_column(request)),
         }
     }

@@ -32,6 +32,7 @@ impl Core {
         match input {
             Input::Start => self.on_start(),
             Input::Timeout => {}
+            Input::StoodStill => self.on_stood_still(),
             Input::Role(from, event) => match self.s.roster.instances().current(from) {
                 Some(current) => self.take_from_role(current, event),
                 None => match self.mistaken_for(from, &event) {
@@ -94,6 +95,7 @@ impl Core {
             | Input::RouteReleased { .. }
             | Input::ServiceLost { .. }
             | Input::Stop
+            | Input::StoodStill
             | Input::Timeout => {}
         }
     }
@@ -254,11 +256,11 @@ impl Core {
 }
 
 impl Input {
-    /// Whether a node speaks of itself. That may come late, and counts all the same: nodes whose time
-    /// is over are lost before anything else is taken in, and not before this.
+    /// Whether a node speaks of itself, or nobody could hear it. That may come late, and counts all the same: nodes
+    /// whose time is over are lost before anything else is taken in, and not before this.
     pub(super) fn is_sign_of_node(&self) -> bool {
         match self {
-            Input::NodeJoined { .. } => true,
+            Input::NodeJoined { .. } | Input::StoodStill => true,
             Input::Node(_, event) => match event {
                 NodeEvent::Beat | NodeEvent::Left { .. } => true,
                 NodeEvent::Hardware { .. } => false,

@@ -8,6 +8,7 @@
 //!   while let Some(output) = core.poll_output() { .. }   // a Record: persist it and core.take_changes(),
 //!   wake_at(core.next_timeout());                        // then go on with what follows it
 //! ```
+//! A driver that stood still says so before what it hears then ([`Input::StoodStill`]).
 //! A kill on a verdict, evidence and probes wait for no record ([`Output::waits_for_records`]).
 //!
 //! After a restart of the driver: [`Core::restore`] with the last state persisted, then
@@ -109,6 +110,8 @@ pub struct Core {
     /// Between restore and [`Input::Start`] only facts are taken in, nothing is wanted.
     started: bool,
     rejoin: bool,
+    /// Until then nobody is judged: what they said while nobody listened is being heard.
+    hears_until: Time,
 }
 
 /// Parts that make each other possible are done with each other after so many passes at most; what is left
@@ -116,7 +119,9 @@ pub struct Core {
 const MOST_PASSES: usize = 8;
 
 /// Whoever drives the core wakes when a timeout is due; so much later, it stood still itself.
-const STALL: Duration = Duration::from_secs(1);
+pub const STALL: Duration = Duration::from_secs(1);
+/// For so long it hears what waited meanwhile, before it holds anybody's silence against them.
+const HEARING: Duration = Duration::from_secs(1);
 
 impl Core {
     /// A job that was never started.
@@ -147,6 +152,7 @@ impl Core {
             now,
             started: false,
             rejoin,
+            hears_until: Time(0),
         };
         for node in core.s.roster.nodes().ids() {
             let (roster, config) = (&core.s.roster, &core.config);
@@ -180,6 +186,13 @@ impl Core {
             self.account();
         }
         self.derive();
+    }
+
+    /// Nobody listened meanwhile, and nobody saw what anybody did.
+    fn on_stood_still(&mut self) {
+        self.stood_still();
+        self.s.roster.unwatched(self.now);
+        self.hears_until = self.now + HEARING;
     }
 
     /// The next thing to do, in order; none when all is done.

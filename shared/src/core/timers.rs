@@ -90,6 +90,7 @@ impl Core {
             return None;
         }
         let returned = self.s.work.requests.table().next_due();
-        self.timers.first().into_iter().chain(returned).min()
+        let first = self.timers.first().map(|at| at.max(self.hears_until));
+        first.into_iter().chain(returned).min()
     }
 }

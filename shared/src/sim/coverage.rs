@@ -121,12 +121,17 @@ const UNREACHABLE: &[Unreachable] = &[
         states: &["spawning", "starting"],
         inputs: &[
             "phase changed",
-            "switched",
             "trajectory returned",
             "route requested",
             "damaged",
         ],
         why: "a process says nothing before it has linked, and these do not come twice",
+    },
+    Unreachable {
+        machine: "instance",
+        states: &["spawning", "starting"],
+        inputs: &["probed", "switched", "evidence", "fault struck"],
+        why: "nobody is asked anything before it has linked, and answers end with the daemon that asked",
     },
     Unreachable {
         machine: "instance",
@@ -144,9 +149,9 @@ const UNREACHABLE: &[Unreachable] = &[
     },
     Unreachable {
         machine: "instance",
-        states: &["spawning", "starting"],
-        inputs: &["evidence"],
-        why: "whoever is looked at has linked",
+        states: &["going"],
+        inputs: &["switched"],
+        why: "an engine on a trainer's slot goes with its rank, and is never asked to leave by itself",
     },
     Unreachable {
         machine: "instance",
@@ -181,6 +186,42 @@ const UNREACHABLE: &[Unreachable] = &[
         states: &["forming", "restoring", "ready", "publishing", "preparing"],
         inputs: &["trainer over"],
         why: "a program ends by itself in its own loop, which is the stage training, and the job with it",
+    },
+    Unreachable {
+        machine: "gang",
+        states: &["forming", "restoring"],
+        inputs: &["prepared", "step done", "published"],
+        why: "only a gang that has restored is called to compute, and answers end with the daemon that asked",
+    },
+    Unreachable {
+        machine: "gang",
+        states: &["forming"],
+        inputs: &["restored"],
+        why: "a generation restores after it has formed, and answers end with the daemon that asked",
+    },
+    Unreachable {
+        machine: "gang",
+        states: &["forming", "ready"],
+        inputs: &["step failed"],
+        why: "no call is under way, and the failure of one ends its generation",
+    },
+    Unreachable {
+        machine: "trajectory",
+        states: &["unknown", "finished"],
+        inputs: &["route requested"],
+        why: "whoever stores its end tells of it while it holds the lease, and the next holder asks later",
+    },
+    Unreachable {
+        machine: "trajectory",
+        states: &["set aside"],
+        inputs: &["finished"],
+        why: "the engines that it took along gave no answer that its end could be made of",
+    },
+    Unreachable {
+        machine: "node",
+        states: &["left"],
+        inputs: &["left", "hardware"],
+        why: "it left on its stream, which ended with that",
     },
     Unreachable {
         machine: "node",

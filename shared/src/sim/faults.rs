@@ -109,6 +109,8 @@ pub enum Fault {
     Echo(u32),
     /// What an engine serves is damaged, and it reads it again and says so.
     Scrub(InstanceId),
+    /// The daemon stands still for so many milliseconds, and all that it would hear waits.
+    HaltDaemon(u64),
 }
 
 /// A fault and the time from the one before.
@@ -487,7 +489,8 @@ impl Fault {
                 let engines = u64::from(config.count(Role::Rollout)).max(1);
                 Fault::Scrub(id(Role::Rollout, some(dice, engines)))
             }
-            11..=14 => Fault::Clients(1 + some(dice, 6), dice.below(3000)),
+            11..=13 => Fault::Clients(1 + some(dice, 6), dice.below(3000)),
+            14..=16 => Fault::HaltDaemon(dice.below(9000)),
             _ => {
                 let fault = match dice.chance(500) {
                     true => core::Fault::Exception,
@@ -512,7 +515,7 @@ impl Fault {
     }
 
     /// How many kinds there are.
-    pub(super) const KINDS: u32 = 35;
+    pub(super) const KINDS: u32 = 36;
 
     /// Its number among the kinds.
     pub(super) fn kind(&self) -> u32 {
@@ -552,6 +555,7 @@ impl Fault {
             Fault::Afflict(..) => 32,
             Fault::Echo(..) => 33,
             Fault::Scrub(..) => 34,
+            Fault::HaltDaemon(..) => 35,
         }
     }
 
@@ -608,6 +612,7 @@ impl Fault {
             Fault::Afflict(at) => world.afflict(*at as usize),
             Fault::Echo(count) => world.echo(*count),
             Fault::Scrub(who) => world.scrub(*who),
+            Fault::HaltDaemon(for_ms) => world.halt_daemon(ms(*for_ms)),
         }
     }
 }

@@ -1,9 +1,10 @@
 //! A moment for a fault: so many inputs after a machine came into a state. What goes wrong then is what
 //! times drawn at random seldom hit: the other machines have not heard of the change yet, or half of them.
 use super::dice::Dice;
+use super::faults::Fault;
 use super::world::World;
 use crate::core::{CELL_TABLES, Machine};
-use crate::ids::Role;
+use crate::ids::{InstanceId, Role};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -40,6 +41,15 @@ impl Moment {
             state: states[usize::try_from(at).unwrap_or(0)].to_owned(),
             inputs: dice.below(4),
         }
+    }
+
+    /// What chance alone seldom brings at this moment, though it can come then.
+    pub(super) fn seldom_met(&self, dice: &mut Dice) -> Option<Fault> {
+        let condemned =
+            self.state == "condemned" && self.machine == Machine::Instance(Role::Rollout);
+        let index = u32::try_from(dice.below(4)).unwrap_or(0);
+        let role = Role::Rollout;
+        condemned.then_some(Fault::Scrub(InstanceId { role, index }))
     }
 
     /// Lets the world go on to that moment; not for ever.

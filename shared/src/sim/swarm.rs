@@ -35,10 +35,12 @@ impl Schedule {
             let Some(fault) = any.find(has) else {
                 continue;
             };
+            let on = dice.chance(waits).then(|| Moment::draw(&mut dice));
+            let seldom = on.as_ref().and_then(|on| on.seldom_met(&mut dice));
             let timed = Timed {
                 after_ms: dice.below(longest),
-                on: dice.chance(waits).then(|| Moment::draw(&mut dice)),
-                fault,
+                on,
+                fault: seldom.unwrap_or(fault),
             };
             let at = pick(&mut dice, self.faults.len() as u64 + 1);
             self.faults.insert(at, timed);

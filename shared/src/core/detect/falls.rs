@@ -14,6 +14,9 @@ impl Core {
     /// Applies every rule that is due by now.
     pub(in crate::core) fn check_deadlines(&mut self) {
         self.derive();
+        if self.now < self.hears_until {
+            return;
+        }
         let fallen = self.timers.take_fallen(self.now);
         let (mut nodes, mut instances) = (Vec::new(), Vec::new());
         for key in fallen {

@@ -21,6 +21,9 @@ pub enum Input {
     Start,
     /// The time given by [`super::Core::next_timeout`] has come.
     Timeout,
+    /// The driver stood still for longer than [`super::STALL`]: its process was stopped, or its machine. What others
+    /// said meanwhile comes after this.
+    StoodStill,
     /// Something happened to an instance's process.
     Role(Incarnation, RoleEvent),
     /// The gang answered a call, or ended.

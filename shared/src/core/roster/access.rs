@@ -88,7 +88,14 @@ impl Roster {
         }
     }
 
-    /// The same: engines may have been told what is not on record, or not what is.
+    /// Nobody watched what anybody did until now.
+    pub fn unwatched(&mut self, now: Time) {
+        for i in self.instances.iter_mut() {
+            i.unwatched(now);
+        }
+    }
+
+    /// The daemon was away, too: engines may have been told what is not on record, or not what is.
     pub fn forget_turns(&mut self) {
         self.instances.forget_turns();
     }

@@ -1,6 +1,8 @@
 //! The daemon: its driver's order of work, its store, its death and return.
 use super::{Happening, World};
-use crate::core::{Core, Entries, Exit, GangEvent, Input, Outcome, Output, Record, RoleEvent};
+use crate::core::{
+    Core, Entries, Exit, GangEvent, Input, Outcome, Output, Record, RoleEvent, STALL,
+};
 use crate::ids::{Incarnation, NodeId, Step, TrajectoryId};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -13,7 +15,7 @@ pub(super) struct Daemon {
     pub life: u32,
     /// Since when it is up.
     pub back_at: crate::time::Time,
-    /// Records are being written; what follows from them waits.
+    /// Records are being written, or it stands still: what comes in waits, and so does what follows from them.
     pub writing: bool,
     held: VecDeque<Output>,
     inbox: VecDeque<Input>,
@@ -85,6 +87,21 @@ fn is_answer(input: &Input) -> bool {
     )
 }
 
+/// What answers a call that the daemon made itself.
+fn answers_a_call(input: &Input) -> bool {
+    matches!(
+        input,
+        Input::Gang(..)
+            | Input::Role(
+                _,
+                RoleEvent::Probed { .. }
+                    | RoleEvent::Switched { .. }
+                    | RoleEvent::FaultStruck { .. }
+                    | RoleEvent::Evidence { .. }
+            )
+    )
+}
+
 impl World {
     /// Something happened that the daemon hears of, if it lives.
     pub fn feed(&mut self, input: Input) {
@@ -126,7 +143,9 @@ impl World {
         if let Some(name) = joins {
             self.joined(&name);
         }
-        self.drop_given_up();
+        if !self.daemon.writing {
+            self.drop_given_up();
+        }
         if self.check_core
             && let Err(difference) = self.core.check()
         {
@@ -218,7 +237,30 @@ impl World {
                 return;
             }
         }
+        self.hear_what_waited();
+    }
+
+    /// The daemon stands still, with all that it would hear waiting.
+    pub fn halt_daemon(&mut self, for_: Duration) {
+        if self.daemon.idle() {
+            self.daemon.writing = true;
+            if for_ > STALL {
+                self.daemon.inbox.push_back(Input::StoodStill);
+            }
+            self.after(for_, Happening::GoesOn(self.daemon.life));
+        }
+    }
+
+    pub(super) fn daemon_goes_on(&mut self, life: u32) {
+        if self.daemon.up && life == self.daemon.life {
+            self.hear_what_waited();
+        }
+    }
+
+    fn hear_what_waited(&mut self) {
         self.daemon.writing = false;
+        // A node's stream ends when its loss is durable; until then it may still say something.
+        self.drop_given_up();
         self.check_settled();
         while self.daemon.idle() {
             let Some(input) = self.daemon.inbox.pop_front() else {
@@ -313,6 +355,7 @@ impl World {
         self.daemon.up = false;
         self.daemon.life += 1;
         self.daemon.leases.clear();
+        self.drop_answers();
         self.pullers.clear();
         self.gang.task = None;
         self.drop_streams();
@@ -323,6 +366,16 @@ impl World {
         }
         self.break_routes();
         self.after(away, Happening::DaemonBack(self.daemon.life));
+    }
+
+    /// Answers to calls of the daemon that died reach nobody, nor do they come again.
+    fn drop_answers(&mut self) {
+        self.said.retain(|input| !answers_a_call(input));
+        self.queue.retain(|_, happening| match happening {
+            Happening::Feed(input) => !answers_a_call(input),
+            Happening::Probed(_) => false,
+            _ => true,
+        });
     }
 
     /// The daemon dies after so many more outputs, in the middle of what it does.

@@ -17,15 +17,17 @@ impl World {
         if let Some(p) = self.procs.get_mut(&engine) {
             p.switch_at = at;
         }
-        self.after(at.since(self.now), Happening::Switch(engine, paused));
+        let told = Happening::Switch(engine, paused, self.daemon.life);
+        self.after(at.since(self.now), told);
     }
 
-    pub(super) fn switch(&mut self, engine: Incarnation, paused: bool) {
+    /// An engine does as it was told by the daemon of that life, which alone hears of it.
+    pub(super) fn switch(&mut self, engine: Incarnation, paused: bool, by: u32) {
         let Some(p) = self.procs.get_mut(&engine).filter(|p| p.alive) else {
             return;
         };
         if !p.serves() || !self.machines.in_reach(p.machine) {
-            return self.after(AGAIN, Happening::Switch(engine, paused));
+            return self.after(AGAIN, Happening::Switch(engine, paused, by));
         }
         p.paused = paused;
         self.send_away(engine);
@@ -38,10 +40,12 @@ impl World {
             (false, _) => Phase::Generating,
         };
         self.enter(engine, phase);
-        self.feed(Input::Role(
-            engine,
-            RoleEvent::Switched { paused, ok: true },
-        ));
+        if by == self.daemon.life {
+            self.feed(Input::Role(
+                engine,
+                RoleEvent::Switched { paused, ok: true },
+            ));
+        }
     }
 
     /// One slot, one worker: ranks compute only while no engine of theirs does. An engine that came

@@ -141,6 +141,11 @@ impl Instance {
             engine.suspect = None;
             (engine.health.asked, engine.health.failures) = (None, 0);
         }
+        self.unwatched(now);
+    }
+
+    /// Nobody watched what it did until now.
+    pub fn unwatched(&mut self, now: Time) {
         (self.sampled_at, self.active_at) = (Time(0), now);
         (self.moved_at, self.tokens_at) = (now, now);
     }
