@@ -129,9 +129,11 @@ impl World {
     }
 
     fn change(&mut self, role: Role, change: Change) {
-        let asked = self.office.asked.values().filter_map(|(_, r)| *r).max();
-        let newest = self.core.state().revision().max(asked.unwrap_or(0));
-        let revision = newest + 1;
+        // A revision is made of the job as it is, so there is one at a time.
+        if self.office.asked.values().any(|(_, r)| r.is_some()) {
+            return;
+        }
+        let revision = self.core.state().revision() + 1;
         let mut job = self.office.job.clone();
         match (role, change) {
             (Role::Trainer, Change::Count(count)) => {
@@ -296,7 +298,10 @@ impl World {
                 promises.start_ups.insert(number);
             }
             Reply::Armed { .. } | Reply::Disarmed { .. } | Reply::Afflicted { .. } => {}
-            Reply::SlotRestored { slot } => drop(promises.lost.remove(&slot)),
+            Reply::SlotRestored { slot } => {
+                promises.lost.remove(&slot);
+                self.checker.slot_is_back(&slot);
+            }
             Reply::Scaled { role, to, .. } => {
                 let was = promises.counts.insert(role, to).unwrap_or(to);
                 promises

@@ -1,11 +1,19 @@
 //! Slots, nodes and lives that end without a fault, held against what operators were promised.
 use super::super::{Proc, World, id};
+use super::Checker;
 use crate::core::{Mode, NodeState, Policy, SlotRef};
 use crate::ids::{Generation, Incarnation, InstanceId, NodeId, Role};
 use std::time::Duration;
 
 /// After its return the daemon knows nothing of requests that run.
 const FORGETFUL: Duration = Duration::from_secs(10);
+
+impl Checker {
+    /// An operator says that a slot is sound again.
+    pub(in super::super) fn slot_is_back(&mut self, slot: &SlotRef) {
+        self.drained.remove(slot);
+    }
+}
 
 impl World {
     /// Somebody is started only where something may run, and alone of its role.
