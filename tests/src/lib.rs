@@ -146,6 +146,15 @@ impl Daemon {
         child.wait().unwrap();
     }
 
+    /// The daemon alone is stopped for that time, and goes on.
+    pub fn stand_still(&self, for_: Duration) {
+        let child = self.child.as_ref().expect("a daemon runs");
+        let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
+        kill(pid, Signal::SIGSTOP).expect("it is stopped");
+        std::thread::sleep(for_);
+        kill(pid, Signal::SIGCONT).expect("it goes on");
+    }
+
     /// The machine's end: the daemon, its roles and what was in shared memory alone are gone.
     pub fn end_machine(&mut self) {
         self.kill_daemon();
