@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use robust_identity::{Authority, Daemons, IdentityError};
+use robust_identity::{Authority, Daemons, EngineKeys, IdentityError};
 
 /// Bytes of a nonce.
 pub const NONCE_BYTES: usize = 32;
@@ -46,6 +46,11 @@ impl JobToken {
     /// As a role's environment has it.
     pub fn reveal(&self) -> &str {
         &self.token
+    }
+
+    /// What requests to the job's engines show: every role makes the same of its token.
+    pub fn engines(&self) -> EngineKeys {
+        EngineKeys::of(self.token.as_bytes())
     }
 
     /// Who certifies the roles of the job of this name: the same on all its nodes.
