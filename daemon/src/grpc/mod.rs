@@ -1,5 +1,6 @@
 //! The daemon's two gRPC services and where they listen.
 mod audit;
+mod callers;
 mod check;
 mod control;
 mod gate;
@@ -12,6 +13,7 @@ mod roles;
 mod token;
 mod trajectories;
 
+pub use callers::Origin;
 pub use control::ControlService;
 pub use gate::Rights;
 pub use listen::{
