@@ -1,5 +1,6 @@
 //! The daemon's two gRPC services and where they listen.
 mod audit;
+mod bounded;
 mod callers;
 mod check;
 mod control;
