@@ -16,6 +16,7 @@ mod sealed;
 mod service;
 mod sessions;
 mod shards;
+mod strength;
 mod wanted;
 
 pub use digests::Digests;
