@@ -15,6 +15,8 @@ use robust_worker::rollout::{
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
+use host_fake::PATIENCE;
+
 use super::fixture::{Deaf, client, lying, model, runtime};
 
 /// Requests for tokens that the server takes at a time.
@@ -388,7 +390,13 @@ fn requests_beyond_those_that_may_wait_are_told_to_come_later_and_a_probe_is_not
         asked.spawn_on(generate(), server.runtime.handle());
     }
     for _ in 0..MOST {
-        let refused = server.runtime.block_on(asked.join_next()).unwrap().unwrap();
+        let refused = server
+            .runtime
+            .block_on(async { tokio::time::timeout(PATIENCE, asked.join_next()).await });
+        let refused = refused
+            .expect("more are taken than may wait")
+            .unwrap()
+            .unwrap();
         assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(refused.headers()["retry-after"], "1");
         let why = server.runtime.block_on(refused.text()).unwrap();
