@@ -147,6 +147,13 @@ mod tests {
     use tokio::io::AsyncReadExt;
     use tokio_stream::StreamExt;
 
+    /// How a connection ends that nobody ends at the other side.
+    async fn refused(of: &mut Bounded) -> io::Error {
+        let mut byte = [0];
+        let read = tokio::time::timeout(2 * PATIENCE, of.read(&mut byte)).await;
+        read.unwrap().unwrap_err()
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_connection_on_which_nobody_shows_a_token_is_closed_in_time_and_another_is_not() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -159,9 +166,9 @@ mod tests {
         let mut silent = taken.next().await.unwrap().unwrap();
         let mut keyed = taken.next().await.unwrap().unwrap();
         keyed.connect_info().proves();
-        let error = silent.read(&mut [0]).await.unwrap_err();
+        let error = refused(&mut silent).await;
         assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
-        silent.read(&mut [0]).await.unwrap_err();
+        refused(&mut silent).await;
         let waiting = tokio::time::timeout(10 * PATIENCE, keyed.read(&mut [0])).await;
         assert!(waiting.is_err(), "it may say nothing for long");
     }
@@ -176,7 +183,7 @@ mod tests {
             callers.push(TcpStream::connect(at).await.unwrap());
             served.push(taken.next().await.unwrap().unwrap());
         }
-        served[0].read(&mut [0]).await.unwrap_err();
+        refused(&mut served[0]).await;
         let mut byte = [0];
         let newest = served.last_mut().unwrap().read(&mut byte);
         let newest = tokio::time::timeout(Duration::from_millis(50), newest).await;

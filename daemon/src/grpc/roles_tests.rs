@@ -347,7 +347,7 @@ async fn a_route_is_given_back_by_whom_it_was_given_to() {
     });
     let routing = tokio::spawn(async move { service.route(wanted).await });
     let Some(RouteEvent::Wanted { ticket, answer, .. }) = door.routed.recv().await else {
-        panic!("no route was asked for");
+        unreachable!("no route was asked for");
     };
     let reply = v1::RouteReply {
         ticket,
@@ -402,7 +402,7 @@ async fn a_link_is_of_the_process_that_it_names() {
         ..
     }) = door.told.recv().await
     else {
-        panic!("no link");
+        unreachable!("no link");
     };
     assert_eq!(via, None);
     answer.send(Ok(())).unwrap();

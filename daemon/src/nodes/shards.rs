@@ -76,6 +76,9 @@ pub enum ShardError {
     },
 }
 
+/// A shard that was read: its file, step and generation.
+type ReadKey = (PathBuf, u64, u64);
+
 /// Where shards are. Clones are one and the same.
 #[derive(Clone, Debug)]
 pub struct Shards {
@@ -87,8 +90,8 @@ pub struct Shards {
     came: Arc<AtomicU64>,
     /// What may come.
     wanted: Wanted,
-    /// Digests of what was read from here, whole: by file, step and generation.
-    read: Arc<Mutex<HashMap<(PathBuf, u64, u64), u64>>>,
+    /// Digests of what was read from here, whole.
+    read: Arc<Mutex<HashMap<ReadKey, u64>>>,
 }
 
 impl Shards {
@@ -159,7 +162,7 @@ impl Shards {
         self.read().get(&key).copied()
     }
 
-    fn read(&self) -> MutexGuard<'_, HashMap<(PathBuf, u64, u64), u64>> {
+    fn read(&self) -> MutexGuard<'_, HashMap<ReadKey, u64>> {
         // No code can panic while it holds the lock, so a poisoned table is as good as any.
         self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
