@@ -2,11 +2,11 @@
 use crate::launcher::{SpawnSpec, held_back};
 use crate::logging::LogFormat;
 use crate::nodes::JobToken;
-use crate::state::StateDir;
+use crate::state::{StateDir, StateDirError, write_private};
 use robust_identity::Authority;
 use robust_proto::{
-    IDENTITY_VARIABLE, JOB_TOKEN_VARIABLE, ROADS_VARIABLE, ROUTER_KEY_VARIABLE, ROUTER_VARIABLE,
-    SERVICES_VARIABLE,
+    ENGINES_KEY_VARIABLE, IDENTITY_VARIABLE, JOB_TOKEN_VARIABLE, ROADS_VARIABLE,
+    ROUTER_KEY_VARIABLE, ROUTER_VARIABLE, SERVICES_VARIABLE,
 };
 use robust_shared::ids::{Generation, Incarnation, InstanceId, Role};
 use robust_shared::job::{DEVICES_VARIABLE, Job, Passed, SlotDevices, WeightTransport, Weights};
@@ -165,6 +165,24 @@ impl WorkerPlan {
         Self { router, ..self }
     }
 
+    /// Writes down what clients of the user's engines show at their own addresses: it is the same in every life
+    /// of the job, and on all its nodes.
+    pub fn lay_engines_key(&self) -> Result<(), StateDirError> {
+        if !self.foreign_rollouts {
+            return Ok(());
+        }
+        let key = self.token.engines().of_clients();
+        let text = format!("{}\n", key.reveal());
+        write_private(&self.state.engines_key(), text.as_bytes())
+    }
+
+    /// Where programs find that key; none where there is none.
+    pub fn engines_key(&self) -> Option<(String, String)> {
+        let path = self.state.engines_key().display().to_string();
+        self.foreign_rollouts
+            .then(|| (ENGINES_KEY_VARIABLE.to_owned(), path))
+    }
+
     /// With roles that see the devices of their slots alone.
     pub fn with_devices(self, devices: SlotDevices) -> Self {
         Self { devices, ..self }
@@ -305,6 +323,9 @@ impl WorkerPlan {
             let key = self.state.router_key().display().to_string();
             environment.push((ROUTER_VARIABLE.to_owned(), self.router.clone()));
             environment.push((ROUTER_KEY_VARIABLE.to_owned(), key));
+        }
+        if life.id.role == Role::Trainer {
+            environment.extend(self.engines_key());
         }
         let devices = self.devices.of_place(&life.pool, life.place);
         environment.extend(devices.map(|of| (DEVICES_VARIABLE.to_owned(), of)));

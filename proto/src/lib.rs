@@ -19,6 +19,10 @@ pub const ROUTER_VARIABLE: &str = "ROBUST_ROUTER";
 /// The variable that names the file with the router's key.
 pub const ROUTER_KEY_VARIABLE: &str = "ROBUST_ROUTER_KEY_FILE";
 
+/// The variable that names the file with the key of engines at their own addresses, for programs of a trainer
+/// and services of a job whose engines are the user's.
+pub const ENGINES_KEY_VARIABLE: &str = "ROBUST_ENGINES_KEY_FILE";
+
 /// How a role process is to log: `human` (also where it is not set) or `json`.
 pub const LOG_FORMAT_VARIABLE: &str = "ROBUST_LOG_FORMAT";
 

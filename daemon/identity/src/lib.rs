@@ -9,8 +9,10 @@
 //! secret. A certificate says what it is for in a name of the form `robust://JOB/role/17`.
 
 mod daemons;
+mod engines;
 
 pub use daemons::{Callee, Caller, Daemons, Unsealed, unsealed};
+pub use engines::{EngineKey, EngineKeys};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use robust_identity::{EngineKey, EngineKeys};
 use robust_shared::core::RuleSet;
 use robust_shared::ids::Role;
 use robust_shared::job::Job;
@@ -41,6 +42,8 @@ pub struct RoleArgs {
     pub bind: IpAddr,
     /// What other roles of the job prove to know, and this one to them.
     pub token: JobToken,
+    /// What requests to the job's engines show.
+    pub engines: EngineKeys,
     /// Which roads its weights take, with commas between: `shm`, `tls`, `ucx`.
     pub roads: String,
     /// How long the process may outlive its link; none where it is not a process of its own.
@@ -97,11 +100,18 @@ pub enum StartError {
 }
 
 impl RoleArgs {
-    /// The job's token, from the environment: arguments can be read by every user of the machine.
-    pub fn job_token() -> Result<JobToken, StartError> {
+    /// What is made of the job's token, which is in the environment: arguments can be read by every user of the
+    /// machine.
+    pub fn of_token() -> Result<(JobToken, EngineKeys), StartError> {
         let text = std::env::var_os(TOKEN_VARIABLE).filter(|text| !text.is_empty());
         let text = text.ok_or(StartError::NoToken)?;
-        Ok(JobToken::new(text.as_encoded_bytes()))
+        let text = text.as_encoded_bytes();
+        Ok((JobToken::new(text), EngineKeys::of(text)))
+    }
+
+    /// What requests to this process show, if it is an engine.
+    pub fn engine_key(&self) -> EngineKey {
+        self.engines.of_engine(self.incarnation)
     }
 
     /// The roads that the daemon names.

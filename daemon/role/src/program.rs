@@ -44,15 +44,18 @@ pub struct Process {
 impl Process {
     /// Reads the job file, and the job's token from the environment.
     pub fn role_args(&self) -> Result<RoleArgs, StartError> {
+        let job = RoleArgs::read_job(&self.job)?;
+        let (token, engines) = RoleArgs::of_token()?;
         Ok(RoleArgs {
-            job: RoleArgs::read_job(&self.job)?,
+            job,
             index: self.index,
             incarnation: self.incarnation,
             generation: self.generation,
             host_socket: self.host_socket.clone(),
             snapshot_dir: self.snapshot_dir.clone(),
             bind: self.bind,
-            token: RoleArgs::job_token()?,
+            token,
+            engines,
             roads: RoleArgs::named_roads(),
             end_within: Some(END_WITHIN),
         })

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use robust_proto::ENGINES_KEY_VARIABLE;
 use robust_shared::ids::InstanceId;
 use robust_shared::job::{
     AgentCommand, DEVICES_VARIABLE, Isolate, Job, Missing, Placeholder, RolloutCommand, Service,
@@ -357,6 +358,8 @@ impl Command {
         // Before its own: who says otherwise in `env` is heard.
         let devices = values.devices.as_ref();
         env.extend(devices.map(|of| (DEVICES_VARIABLE.into(), of.into())));
+        let engines = std::env::var_os(ENGINES_KEY_VARIABLE);
+        env.extend(engines.map(|path| (ENGINES_KEY_VARIABLE.into(), path)));
         env.extend(
             set.into_iter()
                 .map(|(name, text)| (name.into(), text.into())),

@@ -6,6 +6,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use axum::http::HeaderValue;
+use robust_http::Door;
+use robust_identity::EngineKey;
 use robust_proto::v1::Hello;
 use robust_proto::v1::host_message::Body;
 use robust_proto::v1::{HostMessage, PullDone, PullError, PullWeights, pull_done};
@@ -182,6 +184,7 @@ pub fn run(
         .clone()
         .ok_or(ShimError::NoCommand)?;
     let key = key(&command)?;
+    let door = door(args, &command, key.as_ref());
     let bounds = bounds(args)?;
     let id = InstanceId {
         role,
@@ -248,7 +251,7 @@ pub fn run(
     };
     let serving = engine.clone();
     runtime.spawn(async move {
-        if let Err(error) = front::serve(listener, serving).await {
+        if let Err(error) = front::serve(listener, door, serving).await {
             tracing::error!(%error, "the HTTP server ended");
         }
     });
@@ -436,6 +439,18 @@ fn listen(
         Ok((listener, addr))
     });
     listening.map_err(|source| ShimError::Listen { addr, source })
+}
+
+/// Who may ask at this address.
+fn door(args: &RoleArgs, command: &RolloutCommand, key: Option<&HeaderValue>) -> Door {
+    let own = key.and_then(|key| key.to_str().ok()?.strip_prefix("Bearer "));
+    let keys = [args.engine_key(), args.engines.of_clients()];
+    let keys = keys.into_iter().chain(own.map(EngineKey::known));
+    let hint = "the content of the state directory's file `engines.key` \
+                (`ROBUST_ENGINES_KEY_FILE` names it to your programs)";
+    Door::new(keys, hint)
+        .with_foreign_bodies()
+        .open(command.open)
 }
 
 /// What the engine wants as a proof of who asks it.

@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use robust_engine::{Dialect, Kind, SWITCH_HEADER};
+use robust_http::Door;
+use robust_identity::EngineKey;
 use robust_role::pull::Engine;
 use robust_role::{Busy, LinkConfig};
 use robust_shared::ids::{Role, WeightVersion};
@@ -30,6 +32,13 @@ use tokio::sync::mpsc;
 
 /// Beyond anything that a sound machine needs.
 const DEADLINE: Duration = Duration::from_secs(30);
+
+/// What the shim's clients show.
+const KEY: &str = "the key";
+
+fn shown(key: &str) -> Option<HeaderValue> {
+    Some(HeaderValue::from_str(&format!("Bearer {key}")).unwrap())
+}
 
 /// What an engine is asked, and the route of it that never answers, or refuses.
 #[derive(Default)]
@@ -142,7 +151,8 @@ impl Shim {
         tokio::spawn(slot.obey(heard));
         let (socket, addr) = listener().await;
         let socket = socket.into_std().unwrap();
-        tokio::spawn(front::serve(socket, front.clone()));
+        let door = Door::new([EngineKey::known(KEY)], "its key").with_foreign_bodies();
+        tokio::spawn(front::serve(socket, door, front.clone()));
         front.gate.change(Standing::ready);
         Self {
             told,
@@ -160,7 +170,7 @@ impl Shim {
         if by_the_controller {
             headers.insert(SWITCH_HEADER, HeaderValue::from(1));
         }
-        let client = Client::new(Address::Tcp(self.addr), None);
+        let client = Client::new(Address::Tcp(self.addr), shown(KEY));
         let asked = client.pass(Method::POST, path, &headers, Bytes::from("{}"));
         let reply = tokio::time::timeout(DEADLINE, asked)
             .await
@@ -286,7 +296,7 @@ async fn while_the_slot_is_lent_clients_are_sent_elsewhere_and_nothing_reaches_t
             assert_eq!(shim.post(path, false).await, (503, true), "{path}");
         }
         assert_eq!(shim.asked(), [""; 0]);
-        let client = Client::new(Address::Tcp(shim.addr), None);
+        let client = Client::new(Address::Tcp(shim.addr), shown(KEY));
         let none = HeaderMap::new();
         let probe = client.pass(Method::GET, "/health_generate", &none, Bytes::new());
         assert_eq!(probe.await.unwrap().status(), 200, "it is not stuck");
@@ -380,4 +390,37 @@ async fn an_engine_that_is_starting_gives_the_slot_at_once_and_sleeps_when_it_is
         shim.asked(),
         ["/pause?mode=abort", "/sleep?level=1&mode=abort"]
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_without_the_key_moves_a_slot_or_reaches_the_engine() {
+    let shim = Shim::start(Kind::Vllm, "", Told::default()).await;
+    let none = HeaderMap::new();
+    for key in [None, shown("another key")] {
+        let client = Client::new(Address::Tcp(shim.addr), key);
+        let headers =
+            HeaderMap::from_iter([(HeaderName::from_static(SWITCH_HEADER), HeaderValue::from(1))]);
+        let asked = [
+            "/pause_generation",
+            "/generate",
+            "/v1/completions",
+            "/collective_rpc",
+            "/update_weights",
+            "/abort_request",
+            "/sleep?level=2",
+        ];
+        for path in asked {
+            let body = Bytes::from("{}");
+            let reply = client.pass(Method::POST, path, &headers, body).await;
+            assert_eq!(reply.unwrap().status(), StatusCode::UNAUTHORIZED, "{path}");
+        }
+        for path in ["/metrics", "/health_generate", "/v1/models"] {
+            let reply = client.pass(Method::GET, path, &none, Bytes::new());
+            assert_eq!(reply.await.unwrap().status(), StatusCode::UNAUTHORIZED);
+        }
+        let health = client.pass(Method::GET, "/health", &none, Bytes::new());
+        assert_eq!(health.await.unwrap().status(), StatusCode::OK);
+    }
+    assert_eq!(shim.asked(), [""; 0], "not even a token for the health");
+    assert!(!shim.front.gate.state().is_lent());
 }

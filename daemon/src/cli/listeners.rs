@@ -7,7 +7,7 @@ use crate::nodes::{Digests, JobFiles, NodeHostService, NodeLinkEvent, Secret, Se
 use crate::router::{self, Serving};
 use crate::state::StateDir;
 use crate::tell::Tell;
-use robust_identity::Callee;
+use robust_identity::{Callee, EngineKeys};
 use robust_proto::v1;
 use robust_shared::job::Job;
 use robust_tree::lend_ports;
@@ -153,11 +153,13 @@ impl RouterListener {
     pub fn serve(
         self,
         job: &Job,
+        engines: EngineKeys,
         routes: Tell<RouteEvent>,
         status: watch::Receiver<Arc<v1::Status>>,
     ) -> Serving {
         let parts = router::Parts {
             key: self.key,
+            engines,
             kind: router::kind_of(job),
             routes,
             status,

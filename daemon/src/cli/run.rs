@@ -220,7 +220,9 @@ impl Daemon {
         let router = listeners.router.map(|router| {
             let at = feeds.status().borrow().router.clone();
             tracing::info!("router on {at}, key in {}", state.router_key().display());
-            router.serve(&prepared.job, Tell::into_channel(&events), feeds.status())
+            let engines = listeners.secret.job_token().engines();
+            let routes = Tell::into_channel(&events);
+            router.serve(&prepared.job, engines, routes, feeds.status())
         });
         let traces = traces(&prepared, &listeners.run, &mut feeds)?;
         tracing::info!("state in {}", state.root().display());
@@ -471,6 +473,7 @@ fn assemble(
     let plan = WorkerPlan::new(prepared.worker.clone(), state.clone(), &job, token);
     let plan = plan.with_devices(devices(prepared)?);
     let plan = plan.routed_at(feeds.status().borrow().router.clone());
+    plan.lay_engines_key()?;
     let parts = Parts {
         state: state.clone(),
         prompts: prepared.prompts.clone(),

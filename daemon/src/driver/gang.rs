@@ -3,9 +3,10 @@ use super::Driver;
 use super::replicas::Done;
 use crate::ckpt::{Offer, Request};
 use crate::control::{self, Gang, GangWorkEvent, StepError, StepOutcome, Trains, shard_from_wire};
+use crate::nodes::RankThere;
 use robust_shared::core::{GangEvent, Input};
 use robust_shared::dispatch::calls::{Peer, Region};
-use robust_shared::ids::{Generation, Incarnation, Step, TrajectoryId, WeightVersion};
+use robust_shared::ids::{Generation, Incarnation, NodeId, Step, TrajectoryId, WeightVersion};
 use std::future::Future;
 use tokio::task::JoinHandle;
 
@@ -110,6 +111,9 @@ impl Driver {
             return;
         }
         self.gang = None;
+        self.parts
+            .shards
+            .expect_of_gang(work.step().0, self.ranks_elsewhere(&ranks));
         self.tasks += 1;
         let number = self.tasks;
         let gang = Gang {
@@ -138,6 +142,20 @@ impl Driver {
             task,
             done: None,
         });
+    }
+
+    /// Those of a gang's ranks that run on other nodes, which copy their snapshots here.
+    fn ranks_elsewhere(&self, ranks: &[Incarnation]) -> Vec<RankThere> {
+        let there = (0..).zip(ranks).filter_map(|(rank, incarnation)| {
+            let node = self.processes.get(incarnation)?.node;
+            let node = self.core.node(node).filter(|_| node != NodeId::LEADER)?;
+            Some(RankThere {
+                incarnation: incarnation.0,
+                rank,
+                node: node.name.clone(),
+            })
+        });
+        there.collect()
     }
 
     /// Ends the task that this rank takes part in: its gang is over.

@@ -157,6 +157,24 @@ impl Driver {
             return;
         };
         let key = key(held);
+        if let Some(known) = self.digest_of(key)
+            && known != xxh3
+        {
+            tracing::warn!(
+                "{} says that it holds the shard of rank {} at step {} with the digest {xxh3:016x}, and it has \
+                 {known:016x}: its copy is not counted on",
+                place.name,
+                key.rank,
+                key.step
+            );
+            return self.on_not_held(
+                node,
+                v1::ShardNotHeld {
+                    shard: Some(*held),
+                    reason: "its copy is another".to_owned(),
+                },
+            );
+        }
         self.snapshots
             .hashed(key.step, key.generation, key.rank, xxh3);
         self.replicas
@@ -166,6 +184,14 @@ impl Driver {
             table.held(&place.name, key, xxh3);
         }
         self.order_copies();
+    }
+
+    /// What is known here of a shard's content: by its snapshot, or by what was read of it.
+    fn digest_of(&self, key: ShardKey) -> Option<u64> {
+        let snapshot = self.snapshots.get(key.step);
+        let snapshot = snapshot.filter(|s| s.generation == key.generation)?;
+        let shard = snapshot.shards.get(key.rank as usize)?;
+        shard.xxh3.or_else(|| self.parts.shards.digest_read(shard))
     }
 
     pub(super) fn on_not_held(&mut self, node: NodeId, said: v1::ShardNotHeld) {

@@ -7,6 +7,7 @@
 //! the wait by killing the engine.
 use super::{Driver, ProcessEvent};
 use robust_engine::SWITCH_HEADER;
+use robust_identity::EngineKey;
 use robust_shared::ids::Incarnation;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -30,6 +31,7 @@ impl Driver {
     /// Sends the command when the one before it is answered.
     pub(super) fn switch(&mut self, engine: Incarnation, paused: bool) {
         let hello = self.links.hello(engine).unwrap_or_default();
+        let key = self.parts.worker.token.engines().of_engine(engine.0);
         let before = self.switches.remove(&engine);
         let events = self.parts.events.clone();
         let task = tokio::spawn(async move {
@@ -37,7 +39,7 @@ impl Driver {
                 // Ended or failed: its turn is over.
                 let _ = (&mut before.0).await;
             }
-            let ok = command(&hello.http_addr, paused).await;
+            let ok = command(&hello.http_addr, &key, paused).await;
             let switched = ProcessEvent::Switched {
                 incarnation: engine,
                 paused,
@@ -51,13 +53,13 @@ impl Driver {
 }
 
 /// Whether the engine did as told. Without an answer it is asked again: both commands may come twice.
-async fn command(addr: &str, paused: bool) -> bool {
+async fn command(addr: &str, key: &EngineKey, paused: bool) -> bool {
     let (path, body) = match paused {
         true => ("/pause_generation", r#"{"mode": "abort"}"#),
         false => ("/continue_generation", "{}"),
     };
     loop {
-        match post(addr, path, body).await {
+        match post(addr, key, path, body).await {
             Ok(status) => return status == 200,
             Err(error) => tracing::debug!("{addr}{path}: {error}; tried again"),
         }
@@ -65,12 +67,12 @@ async fn command(addr: &str, paused: bool) -> bool {
     }
 }
 
-async fn post(addr: &str, path: &str, body: &str) -> std::io::Result<u16> {
+async fn post(addr: &str, key: &EngineKey, path: &str, body: &str) -> std::io::Result<u16> {
     let mut stream = TcpStream::connect(addr).await?;
-    let length = body.len();
+    let (length, shown) = (body.len(), key.bearer());
     let request = format!(
-        "POST {path} HTTP/1.1\r\nHost: {addr}\r\nContent-Type: application/json\r\n{SWITCH_HEADER}: 1\r\n\
-         Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        "POST {path} HTTP/1.1\r\nHost: {addr}\r\nAuthorization: {shown}\r\n\
+         Content-Type: application/json\r\n{SWITCH_HEADER}: 1\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
     );
     stream.write_all(request.as_bytes()).await?;
     let mut head = Vec::new();
@@ -107,7 +109,11 @@ mod tests {
         let addr = listener.local_addr().unwrap().to_string();
         let asked = tokio::spawn({
             let addr = addr.clone();
-            async move { (command(&addr, true).await, command(&addr, false).await) }
+            async move {
+                let key = EngineKey::known("k");
+                let paused = command(&addr, &key, true).await;
+                (paused, command(&addr, &key, false).await)
+            }
         });
         // The first connection breaks without an answer: the command comes again.
         drop(listener.accept().await.unwrap());
@@ -117,6 +123,7 @@ mod tests {
             "{pause}"
         );
         assert!(pause.contains("\r\nx-robust-switch: 1\r\n"), "{pause}");
+        assert!(pause.contains("\r\nAuthorization: Bearer k\r\n"), "{pause}");
         assert!(pause.ends_with("\r\n\r\n{\"mode\": \"abort\"}"), "{pause}");
         let resume = serve(&listener, "HTTP/1.1 500 Oh\r\n\r\n").await;
         assert!(resume.starts_with("POST /continue_generation"), "{resume}");

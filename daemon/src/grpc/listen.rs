@@ -1,5 +1,6 @@
 //! Where the services listen: Unix sockets for their owner, TCP on loopback only, but for nodes, which speak TLS.
 use super::MAX_MESSAGE_BYTES;
+use super::bounded::bounded;
 use super::gate::Gate;
 use super::token::{TokenCheck, Tokens};
 use super::{ControlService, RoleHostService};
@@ -13,7 +14,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use tokio::net::{TcpListener, UnixListener};
-use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
+use tokio_stream::wrappers::UnixListenerStream;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
 
@@ -210,7 +211,7 @@ pub async fn serve_tcp(
     let service = InterceptedService::new(guarded(control), TokenCheck(tokens));
     Server::builder()
         .add_service(service)
-        .serve_with_incoming(TcpListenerStream::new(listener))
+        .serve_with_incoming(bounded(listener))
         .await
 }
 

@@ -1,5 +1,7 @@
 //! The daemon's two gRPC services and where they listen.
 mod audit;
+mod bounded;
+mod callers;
 mod check;
 mod control;
 mod gate;
@@ -12,6 +14,7 @@ mod roles;
 mod token;
 mod trajectories;
 
+pub use callers::Origin;
 pub use control::ControlService;
 pub use gate::Rights;
 pub use listen::{

@@ -1,6 +1,7 @@
 //! What role processes ask of their daemon.
+use super::callers::{Callers, Origin};
 use crate::leases::{Held, LeaseError, Leases};
-use crate::links::{LinkEvent, LinkId, RouteEvent, Via};
+use crate::links::{LinkEvent, LinkId, RouteEvent};
 use crate::store::{Appended, Durable, Finish, Store, StoreError, Tokens};
 use crate::tell::Tell;
 use robust_proto::v1::{self, role_host_server::RoleHost, role_message::Body};
@@ -20,6 +21,7 @@ pub struct RoleHostService {
     routes: Tell<RouteEvent>,
     leases: Leases,
     store: Store,
+    callers: Callers,
     numbers: Arc<AtomicU64>,
 }
 
@@ -43,6 +45,7 @@ impl RoleHostService {
             routes,
             leases,
             store,
+            callers: Callers::default(),
             numbers: Arc::new(AtomicU64::new(first_number)),
         }
     }
@@ -63,8 +66,18 @@ impl RoleHostService {
         &self,
         hello: v1::Hello,
         link: LinkId,
-        via: Option<Via>,
+        origin: Origin,
     ) -> Result<Attached, Status> {
+        let (via, origin) = match origin {
+            Origin::Node(via) => (Some(via.clone()), Origin::Node(via)),
+            caller if caller.is_of_process(hello.pid) => (None, Origin::Process(hello.pid)),
+            Origin::Process(caller) => {
+                let (of, pid) = (hello.incarnation, hello.pid);
+                let text = format!("process {caller} is not #{of}, which is process {pid}");
+                tracing::warn!("a link was refused: {text}");
+                return Err(Status::permission_denied(text));
+            }
+        };
         let (down, messages) = mpsc::unbounded_channel();
         let (admitted, answer) = oneshot::channel();
         let incarnation = Incarnation(hello.incarnation);
@@ -80,6 +93,7 @@ impl RoleHostService {
             .await
             .map_err(|_| ending())?
             .map_err(|fenced| Status::failed_precondition(fenced.to_string()))?;
+        self.callers.linked(incarnation, link, origin);
         Ok(Attached {
             incarnation,
             messages,
@@ -131,6 +145,7 @@ async fn relay(
             return;
         }
     }
+    service.callers.closed(incarnation, link);
     // When the driver is gone there is nobody to tell.
     let _ = service.tell(LinkEvent::Closed { incarnation, link });
 }
@@ -160,14 +175,14 @@ impl RoleHost for RoleHostService {
         &self,
         request: Request<Streaming<v1::RoleMessage>>,
     ) -> Result<Response<Self::AttachStream>, Status> {
-        let via = request.extensions().get::<Via>().cloned();
+        let origin = Origin::of(&request)?;
         let mut up = request.into_inner();
         let first = up.message().await?.and_then(|m| m.body);
         let Some(Body::Hello(hello)) = first else {
             return Err(Status::invalid_argument("a link starts with hello"));
         };
         let link = LinkId(self.number());
-        let attached = self.admit(hello, link, via).await?;
+        let attached = self.admit(hello, link, origin).await?;
         tokio::spawn(relay(self.clone(), attached.incarnation, link, up));
         let messages = UnboundedReceiverStream::new(attached.messages).map(Ok);
         Ok(Response::new(Box::pin(messages)))
@@ -177,10 +192,12 @@ impl RoleHost for RoleHostService {
         &self,
         request: Request<v1::RouteRequest>,
     ) -> Result<Response<v1::RouteReply>, Status> {
+        let origin = Origin::of(&request)?;
         let request = request.into_inner();
         let (incarnation, trajectory) = named(request.incarnation, request.trajectory);
-        drop(self.leases.check(incarnation, trajectory).await?);
+        drop(self.held(incarnation, trajectory, &origin).await?);
         let ticket = self.number();
+        self.callers.gave(ticket, incarnation);
         let (answer, answered) = oneshot::channel();
         let mut waiting = ReleaseUnlessAnswered {
             routes: self.routes.clone(),
@@ -203,8 +220,18 @@ impl RoleHost for RoleHostService {
         &self,
         request: Request<v1::ReleaseRouteRequest>,
     ) -> Result<Response<v1::Ack>, Status> {
-        let v1::ReleaseRouteRequest { ticket, broken } = request.into_inner();
-        self.tell_of_route(RouteEvent::Released { ticket, broken })?;
+        let origin = Origin::of(&request)?;
+        let v1::ReleaseRouteRequest {
+            ticket,
+            broken,
+            incarnation,
+        } = request.into_inner();
+        let incarnation = Incarnation(incarnation);
+        self.callers.check(incarnation, &origin)?;
+        // One that an earlier daemon gave is unknown, and so it is to the core.
+        if self.callers.takes_back(ticket, incarnation) {
+            self.tell_of_route(RouteEvent::Released { ticket, broken })?;
+        }
         Ok(Response::new(v1::Ack {}))
     }
 
@@ -212,12 +239,13 @@ impl RoleHost for RoleHostService {
         &self,
         request: Request<v1::AppendTurnRequest>,
     ) -> Result<Response<v1::Ack>, Status> {
+        let origin = Origin::of(&request)?;
         let request = request.into_inner();
         let (incarnation, trajectory) = named(request.incarnation, request.trajectory);
         let turn = request
             .turn
             .ok_or_else(|| Status::invalid_argument("no turn given"))?;
-        let held = self.leases.check(incarnation, trajectory).await?;
+        let held = self.held(incarnation, trajectory, &origin).await?;
         let write = self.store.append_turn(trajectory, request.prompt_ids, turn);
         match written_under(held, write).await? {
             Appended::Stored | Appended::Repeated => Ok(Response::new(v1::Ack {})),
@@ -231,6 +259,7 @@ impl RoleHost for RoleHostService {
         &self,
         request: Request<v1::AppendSpansRequest>,
     ) -> Result<Response<v1::Ack>, Status> {
+        let origin = Origin::of(&request)?;
         let request = request.into_inner();
         let (incarnation, trajectory) = named(request.incarnation, request.trajectory);
         let whole = |span: &v1::Span| !span.ids.is_empty() && span.ids.len() == span.logprobs.len();
@@ -243,7 +272,7 @@ impl RoleHost for RoleHostService {
             offset: request.offset,
             spans: request.spans,
         };
-        let held = self.leases.check(incarnation, trajectory).await?;
+        let held = self.held(incarnation, trajectory, &origin).await?;
         let write = self
             .store
             .append_spans(trajectory, request.prompt_ids, tokens);
@@ -259,6 +288,7 @@ impl RoleHost for RoleHostService {
         &self,
         request: Request<v1::FinishTrajectoryRequest>,
     ) -> Result<Response<v1::Ack>, Status> {
+        let origin = Origin::of(&request)?;
         let request = request.into_inner();
         let (incarnation, trajectory) = named(request.incarnation, request.trajectory);
         if !request.reward.is_finite() {
@@ -266,7 +296,7 @@ impl RoleHost for RoleHostService {
                 "the reward is not a finite number",
             ));
         }
-        let held = self.leases.check(incarnation, trajectory).await?;
+        let held = self.held(incarnation, trajectory, &origin).await?;
         let service = self.clone();
         to_its_end(async move {
             let oldest_version = service.store_end(trajectory, &request).await?;
@@ -306,6 +336,18 @@ async fn to_its_end<T: Send + 'static>(
 }
 
 impl RoleHostService {
+    /// The lease, for a call of who holds it and nobody else.
+    async fn held(
+        &self,
+        incarnation: Incarnation,
+        trajectory: TrajectoryId,
+        caller: &Origin,
+    ) -> Result<Held, Status> {
+        let held = self.leases.check(incarnation, trajectory).await?;
+        self.callers.check(incarnation, caller)?;
+        Ok(held)
+    }
+
     async fn store_end(
         &self,
         trajectory: TrajectoryId,

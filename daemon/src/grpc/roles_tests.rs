@@ -1,10 +1,12 @@
 //! The store's door: who may write, what is answered, and what happens when the caller dies.
 use super::*;
+use crate::links::Via;
 use crate::store::Options;
 use crate::store::database::Commit;
 use futures::FutureExt;
 use std::sync::{Condvar, Mutex};
 use tempfile::TempDir;
+use tonic::transport::server::Connected;
 
 const A: Incarnation = Incarnation(1);
 const B: Incarnation = Incarnation(2);
@@ -54,6 +56,7 @@ struct Door {
     leases: Leases,
     store: Store,
     told: mpsc::UnboundedReceiver<LinkEvent>,
+    routed: mpsc::UnboundedReceiver<RouteEvent>,
     gate: Arc<Gate>,
     _dir: TempDir,
 }
@@ -64,18 +67,40 @@ fn door() -> Door {
     let wrap = |inner| Box::new(Gated(inner, Arc::clone(&gate))) as Box<dyn Commit>;
     let (store, _) = Store::open_with(dir.path(), Options::default(), wrap).unwrap();
     let (links, told) = mpsc::unbounded_channel();
-    let (routes, _) = mpsc::unbounded_channel::<RouteEvent>();
+    let (routes, routed) = mpsc::unbounded_channel::<RouteEvent>();
     let ways = (Tell::into_channel(&links), Tell::into_channel(&routes));
     let leases = Leases::default();
     let service = RoleHostService::new(ways, leases.clone(), store.clone(), 1);
+    for incarnation in [A, B] {
+        let here = Origin::Process(std::process::id());
+        service
+            .callers
+            .linked(incarnation, LinkId(incarnation.0), here);
+    }
     Door {
         service,
         leases,
         store,
         told,
+        routed,
         gate,
         _dir: dir,
     }
+}
+
+/// Calls of this process, as the kernel names it to a socket's other end.
+fn from_here<T>(call: T) -> Request<T> {
+    let (one, _other) = tokio::net::UnixStream::pair().unwrap();
+    let mut request = Request::new(call);
+    request.extensions_mut().insert(one.connect_info());
+    request
+}
+
+/// A call that comes through a node.
+fn via<T>(node: &str, call: Request<T>) -> Request<T> {
+    let mut request = Request::new(call.into_inner());
+    request.extensions_mut().insert(Via(node.into()));
+    request
 }
 
 fn span(ids: &[u32]) -> v1::Span {
@@ -87,7 +112,7 @@ fn span(ids: &[u32]) -> v1::Span {
 }
 
 fn spans(by: Incarnation, offset: u32, ids: &[u32]) -> Request<v1::AppendSpansRequest> {
-    Request::new(v1::AppendSpansRequest {
+    from_here(v1::AppendSpansRequest {
         incarnation: by.0,
         trajectory: T.key(),
         prompt_ids: vec![1],
@@ -102,7 +127,7 @@ fn turn(by: Incarnation, ids: &[u32]) -> Request<v1::AppendTurnRequest> {
         spans: vec![span(ids)],
         ..Default::default()
     };
-    Request::new(v1::AppendTurnRequest {
+    from_here(v1::AppendTurnRequest {
         incarnation: by.0,
         trajectory: T.key(),
         prompt_ids: vec![1],
@@ -111,7 +136,7 @@ fn turn(by: Incarnation, ids: &[u32]) -> Request<v1::AppendTurnRequest> {
 }
 
 fn end(by: Incarnation) -> Request<v1::FinishTrajectoryRequest> {
-    Request::new(v1::FinishTrajectoryRequest {
+    from_here(v1::FinishTrajectoryRequest {
         incarnation: by.0,
         trajectory: T.key(),
         reward: 1.0,
@@ -229,4 +254,157 @@ async fn a_trajectory_settles_only_when_what_its_dead_holder_wrote_is_durable() 
         whole.told.try_recv(),
         Ok(LinkEvent::Finished { trajectory: T, .. })
     ));
+}
+
+/// A compromised role, or node, writes as an agent that it is not.
+#[tokio::test]
+async fn nobody_writes_ends_or_routes_as_an_agent_that_he_is_not() {
+    let mut door = door();
+    door.leases.grant(A, T).settling.over().await;
+    let denied = |status: Status| {
+        assert_eq!(status.code(), tonic::Code::PermissionDenied, "{status}");
+        assert!(
+            status.message().contains("acts for itself only"),
+            "{status}"
+        );
+    };
+    let service = door.service.clone();
+    // The agent runs here: no node speaks for it.
+    denied(
+        service
+            .append_spans(via("b", spans(A, 0, &[5])))
+            .await
+            .unwrap_err(),
+    );
+    denied(
+        service
+            .append_turn(via("b", turn(A, &[5])))
+            .await
+            .unwrap_err(),
+    );
+    denied(
+        service
+            .finish_trajectory(via("b", end(A)))
+            .await
+            .unwrap_err(),
+    );
+    let wanted = || v1::RouteRequest {
+        incarnation: A.0,
+        trajectory: T.key(),
+    };
+    denied(
+        service
+            .route(via("b", from_here(wanted())))
+            .await
+            .unwrap_err(),
+    );
+    // It is that process, says its link: this one is another.
+    let mut other = std::process::Command::new("sleep")
+        .arg("60")
+        .spawn()
+        .unwrap();
+    let there = Origin::Process(other.id());
+    service.callers.linked(A, LinkId(9), there);
+    denied(service.append_spans(spans(A, 0, &[5])).await.unwrap_err());
+    denied(service.finish_trajectory(end(A)).await.unwrap_err());
+    other.kill().unwrap();
+    other.wait().unwrap();
+    // It runs on node b: not on c, and not here.
+    service
+        .callers
+        .linked(A, LinkId(10), Origin::Node(Via("b".into())));
+    denied(
+        service
+            .append_turn(via("c", turn(A, &[5])))
+            .await
+            .unwrap_err(),
+    );
+    denied(service.append_turn(turn(A, &[5])).await.unwrap_err());
+    assert!(door.store.trajectory(T).unwrap().is_none());
+    assert!(door.told.try_recv().is_err() && door.routed.try_recv().is_err());
+    service.append_turn(via("b", turn(A, &[5]))).await.unwrap();
+    // A link that broke is made anew first.
+    service.callers.closed(A, LinkId(10));
+    let away = service
+        .finish_trajectory(via("b", end(A)))
+        .await
+        .unwrap_err();
+    assert_eq!(away.code(), tonic::Code::Unavailable);
+    // Nobody says where a call of no origin comes from.
+    let nowhere = Request::new(end(A).into_inner());
+    let nowhere = service.finish_trajectory(nowhere).await.unwrap_err();
+    assert_eq!(nowhere.code(), tonic::Code::PermissionDenied);
+}
+
+#[tokio::test]
+async fn a_route_is_given_back_by_whom_it_was_given_to() {
+    let mut door = door();
+    door.leases.grant(A, T).settling.over().await;
+    let service = door.service.clone();
+    let wanted = from_here(v1::RouteRequest {
+        incarnation: A.0,
+        trajectory: T.key(),
+    });
+    let routing = tokio::spawn(async move { service.route(wanted).await });
+    let Some(RouteEvent::Wanted { ticket, answer, .. }) = door.routed.recv().await else {
+        unreachable!("no route was asked for");
+    };
+    let reply = v1::RouteReply {
+        ticket,
+        ..Default::default()
+    };
+    answer.send(reply).unwrap();
+    routing.await.unwrap().unwrap();
+    let release = |of: Incarnation, ticket| v1::ReleaseRouteRequest {
+        ticket,
+        broken: true,
+        incarnation: of.0,
+    };
+    let service = door.service.clone();
+    let as_b = from_here(release(B, ticket));
+    service.release_route(as_b).await.unwrap();
+    let through_b = via("b", from_here(release(A, ticket)));
+    service.release_route(through_b).await.unwrap_err();
+    // One of the router's.
+    let other = from_here(release(A, ticket + 1));
+    service.release_route(other).await.unwrap();
+    assert!(door.routed.try_recv().is_err(), "it is A's still");
+    let own = from_here(release(A, ticket));
+    service.release_route(own).await.unwrap();
+    let released = door.routed.try_recv().unwrap();
+    assert!(matches!(
+        released,
+        RouteEvent::Released { broken: true, .. }
+    ));
+}
+
+#[tokio::test]
+async fn a_link_is_of_the_process_that_it_names() {
+    let mut door = door();
+    let hello = |pid| v1::Hello {
+        incarnation: A.0,
+        pid,
+        ..Default::default()
+    };
+    let me = Origin::Process(std::process::id());
+    let refused = door.service.admit(hello(1), LinkId(20), me.clone()).await;
+    assert_eq!(refused.err().unwrap().code(), tonic::Code::PermissionDenied);
+    assert!(
+        door.told.try_recv().is_err(),
+        "the driver does not hear of it"
+    );
+    let service = door.service.clone();
+    let own = hello(std::process::id());
+    let admitted = tokio::spawn(async move { service.admit(own, LinkId(21), me).await.is_ok() });
+    let Some(LinkEvent::Attach {
+        admitted: answer,
+        via,
+        ..
+    }) = door.told.recv().await
+    else {
+        unreachable!("no link");
+    };
+    assert_eq!(via, None);
+    answer.send(Ok(())).unwrap();
+    assert!(admitted.await.unwrap());
 }

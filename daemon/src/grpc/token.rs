@@ -1,4 +1,5 @@
 //! The token that TCP clients show: who can read the state directory may command the daemon.
+use super::bounded::Connection;
 use super::gate::Rights;
 use crate::nodes::Secret;
 use crate::state::{Readers, StateDirError, read_private, write_private};
@@ -93,6 +94,11 @@ impl Interceptor for TokenCheck {
         });
         match rights {
             Some(Some(rights)) => {
+                let connection = request.extensions().get::<Connection>().cloned();
+                if let Some(connection) = connection {
+                    connection.proves();
+                    request.extensions_mut().insert(connection.tcp);
+                }
                 request.extensions_mut().insert(rights);
                 Ok(request)
             }

@@ -35,6 +35,7 @@ pub use environment::{held_back, inherited};
 pub use evidence::{Evidence, evidence};
 pub use find::owned_by;
 pub use page::{LogPage, PAGE_BYTES, page};
+pub use proc_stat::descends_from;
 pub use rustix::process::Signal;
 pub use slow::{SlowArgs, slow_down};
 pub use strangers::kill_and_wait;

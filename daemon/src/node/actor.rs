@@ -249,6 +249,9 @@ impl Actor {
         let (program, state) = (self.program.clone(), self.state.clone());
         let plan = WorkerPlan::new(program, state, job, self.token.clone());
         let plan = plan.bound_to(bind, job);
+        if let Err(error) = plan.lay_engines_key() {
+            tracing::error!("programs here have no key of the engines: {error}");
+        }
         self.plan = Some(self.devices(job).map(|devices| plan.with_devices(devices)));
         let Some(start) = self.start_telemetry.take() else {
             return;

@@ -2,7 +2,7 @@
 use super::relay::Relay;
 use super::shards::Shards;
 use super::{Upstream, UpstreamWatch};
-use crate::grpc::MAX_MESSAGE_BYTES;
+use crate::grpc::{MAX_MESSAGE_BYTES, Origin};
 use crate::launcher::Launcher;
 use robust_proto::v1;
 use robust_proto::v1::role_host_client::RoleHostClient;
@@ -51,6 +51,18 @@ impl RoleProxy {
         }
         false
     }
+
+    /// Whether a call comes from the process of the incarnation that it names.
+    fn check<T>(&self, request: &Request<T>, incarnation: u64) -> Result<(), Status> {
+        let origin = Origin::of(request)?;
+        let running = self.launcher.running();
+        let me = running.iter().find(|(i, _)| i.0 == incarnation);
+        let is_its = me.is_some_and(|(_, process)| origin.is_of_process(process.pid));
+        let text = || format!("this call is not of #{incarnation}: a role acts for itself only");
+        is_its
+            .then_some(())
+            .ok_or_else(|| Status::permission_denied(text()))
+    }
 }
 
 #[tonic::async_trait]
@@ -61,12 +73,13 @@ impl RoleHost for RoleProxy {
         &self,
         request: Request<Streaming<v1::RoleMessage>>,
     ) -> Result<Response<Self::AttachStream>, Status> {
+        let origin = Origin::of(&request)?;
         let mut said = request.into_inner();
         let first = said.message().await?.and_then(|m| m.body);
         let Some(Body::Hello(hello)) = first else {
             return Err(Status::invalid_argument("a link starts with hello"));
         };
-        if !self.is_here(&hello).await {
+        if !origin.is_of_process(hello.pid) || !self.is_here(&hello).await {
             let text = format!("fenced: #{} does not run here", hello.incarnation);
             return Err(Status::failed_precondition(text));
         }
@@ -100,6 +113,7 @@ impl RoleHost for RoleProxy {
         &self,
         request: Request<v1::RouteRequest>,
     ) -> Result<Response<v1::RouteReply>, Status> {
+        self.check(&request, request.get_ref().incarnation)?;
         let upstream = self.upstream()?;
         let request = upstream.request(request.into_inner());
         Self::client(&upstream).route(request).await
@@ -109,6 +123,7 @@ impl RoleHost for RoleProxy {
         &self,
         request: Request<v1::ReleaseRouteRequest>,
     ) -> Result<Response<v1::Ack>, Status> {
+        self.check(&request, request.get_ref().incarnation)?;
         let upstream = self.upstream()?;
         let request = upstream.request(request.into_inner());
         Self::client(&upstream).release_route(request).await
@@ -118,6 +133,7 @@ impl RoleHost for RoleProxy {
         &self,
         request: Request<v1::AppendTurnRequest>,
     ) -> Result<Response<v1::Ack>, Status> {
+        self.check(&request, request.get_ref().incarnation)?;
         let upstream = self.upstream()?;
         let request = upstream.request(request.into_inner());
         Self::client(&upstream).append_turn(request).await
@@ -127,6 +143,7 @@ impl RoleHost for RoleProxy {
         &self,
         request: Request<v1::AppendSpansRequest>,
     ) -> Result<Response<v1::Ack>, Status> {
+        self.check(&request, request.get_ref().incarnation)?;
         let upstream = self.upstream()?;
         let request = upstream.request(request.into_inner());
         Self::client(&upstream).append_spans(request).await
@@ -136,6 +153,7 @@ impl RoleHost for RoleProxy {
         &self,
         request: Request<v1::FinishTrajectoryRequest>,
     ) -> Result<Response<v1::Ack>, Status> {
+        self.check(&request, request.get_ref().incarnation)?;
         let upstream = self.upstream()?;
         let request = upstream.request(request.into_inner());
         Self::client(&upstream).finish_trajectory(request).await

@@ -16,6 +16,8 @@ mod sealed;
 mod service;
 mod sessions;
 mod shards;
+mod strength;
+mod wanted;
 
 pub use digests::Digests;
 pub use event::{NodeLinkEvent, NodeRefused};
@@ -26,6 +28,7 @@ pub use sealed::{IN_ALL, OF_ONE_ADDRESS, PATIENCE, sealed};
 pub use service::{Joined, NodeHostService, Orders};
 pub use sessions::{SESSION_HEADER, SessionCheck, Sessions};
 pub use shards::{Expected, ShardError, Shards};
+pub use wanted::RankThere;
 
 use std::time::Duration;
 

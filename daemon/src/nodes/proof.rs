@@ -13,12 +13,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use robust_identity::{Authority, Daemons, IdentityError};
+use super::strength::{MIN_BITS, worth_bits};
+use robust_identity::{Authority, Daemons, EngineKeys, IdentityError};
 
 /// Bytes of a nonce.
 pub const NONCE_BYTES: usize = 32;
-/// Shorter tokens can be guessed.
-const TOKEN_MIN: usize = 16;
 const CONTEXT: &str = "RobustRL 2026 node handshake version 1";
 
 const WORKERS: &str = "RobustRL 2026 token of a job's roles version 1";
@@ -46,6 +45,11 @@ impl JobToken {
     /// As a role's environment has it.
     pub fn reveal(&self) -> &str {
         &self.token
+    }
+
+    /// What requests to the job's engines show: every role makes the same of its token.
+    pub fn engines(&self) -> EngineKeys {
+        EngineKeys::of(self.token.as_bytes())
     }
 
     /// Who certifies the roles of the job of this name: the same on all its nodes.
@@ -78,12 +82,16 @@ pub enum SecretError {
         source: io::Error,
     },
     /// It is too easily guessed.
-    #[error("--token-file {path}: {length} characters; a token has {TOKEN_MIN} at least")]
-    Short {
+    #[error(
+        "--token-file {path}: it can be guessed, by its length and its characters it is worth {bits} bits, and \
+         {MIN_BITS} are needed; make one with `(umask 077; head -c 32 /dev/urandom | base64 > {path})` and copy it \
+         to every node"
+    )]
+    Weak {
         /// The file.
         path: PathBuf,
-        /// What it has.
-        length: usize,
+        /// What it is worth at most.
+        bits: u32,
     },
 }
 
@@ -118,10 +126,10 @@ impl Secret {
             path: path.to_owned(),
             source,
         })?;
-        match text.trim().len() {
-            length if length < TOKEN_MIN => Err(SecretError::Short {
+        match worth_bits(&text) {
+            bits if bits < MIN_BITS => Err(SecretError::Weak {
                 path: path.to_owned(),
-                length,
+                bits,
             }),
             _ => Ok(Self::of(&text)),
         }
@@ -261,11 +269,32 @@ mod tests {
             Secret::read(&path),
             Err(SecretError::Unreadable { .. })
         ));
-        fs::write(&path, "short\n").unwrap();
-        assert!(matches!(
-            Secret::read(&path),
-            Err(SecretError::Short { length: 5, .. })
-        ));
+        // Half of the bits, a phrase, and one character again and again.
+        for (weak, worth) in [
+            ("0123456789abcdef", 64),
+            ("correct horse battery staple", 44),
+            ("correcthorsebatterystaplecorrecthorse", 74),
+            (&"ab".repeat(64), 0),
+        ] {
+            fs::write(&path, format!("{weak}\n")).unwrap();
+            let error = Secret::read(&path).err().unwrap();
+            assert!(
+                matches!(error, SecretError::Weak { bits, .. } if bits == worth),
+                "{error}"
+            );
+            assert!(
+                error.to_string().contains("head -c 32 /dev/urandom"),
+                "{error}"
+            );
+        }
+        for good in [
+            "0123456789abcdef0123456789abcdef",
+            "q9Zx0PlmVb3KtYw7RcSdEa",
+            "hU8mFv1q2o3N5xw0m3Z5b9kq4w8rXcDwEo0lq6y7T1s=",
+        ] {
+            fs::write(&path, format!("{good}\n")).unwrap();
+            Secret::read(&path).unwrap();
+        }
         assert_ne!(nonce().unwrap(), nonce().unwrap());
     }
 }

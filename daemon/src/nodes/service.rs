@@ -4,7 +4,7 @@ use super::proof::{Handshake, NONCE_BYTES, Secret, Side, nonce};
 use super::sessions::Sessions;
 use super::shards::{ShardError, Shards};
 use super::{HANDSHAKE, JobFiles, NodeLinkEvent, NodeRefused, outgoing};
-use crate::links::LinkId;
+use crate::links::{LinkId, Via};
 use crate::tell::Tell;
 use robust_proto::v1::leader_message::Body as Down;
 use robust_proto::v1::node_host_server::NodeHost;
@@ -85,10 +85,14 @@ async fn next(up: &mut UpStream) -> Result<Up, Status> {
 impl From<ShardError> for Status {
     fn from(error: ShardError) -> Self {
         match error {
-            ShardError::Io { .. } => Status::resource_exhausted(error.to_string()),
-            ShardError::Torn { .. } | ShardError::Outside { .. } => {
-                Status::invalid_argument(error.to_string())
+            ShardError::Io { .. } | ShardError::NoRoom { .. } => {
+                Status::resource_exhausted(error.to_string())
             }
+            // Asked again over the next link.
+            ShardError::OnItsWay { .. } => Status::unavailable(error.to_string()),
+            ShardError::Torn { .. }
+            | ShardError::Outside { .. }
+            | ShardError::Unexpected { .. } => Status::invalid_argument(error.to_string()),
         }
     }
 }
@@ -250,7 +254,7 @@ impl NodeHostService {
 impl NodeHost for NodeHostService {
     type JoinStream = Pin<Box<dyn Stream<Item = Result<LeaderMessage, Status>> + Send>>;
     type ReadFileStream = PartStream;
-    type ReadShardStream = ReceiverStream<Result<v1::ShardPart, Status>>;
+    type ReadShardStream = Pin<Box<dyn Stream<Item = Result<v1::ShardPart, Status>> + Send>>;
 
     async fn join(
         &self,
@@ -287,16 +291,27 @@ impl NodeHost for NodeHostService {
         let asked = request.into_inner();
         let path = self.shards.find(&asked.path)?;
         let taken = outgoing::taken(asked.step, asked.generation, asked.bytes);
-        let parts = outgoing::parts_of(path, taken, None);
-        Ok(Response::new(ReceiverStream::new(parts)))
+        let parts = ReceiverStream::new(outgoing::parts_of(path, taken, None));
+        let shards = self.shards.clone();
+        let parts = parts.map(move |part| {
+            // Remembered before it is sent: who reads it may tell of it at once.
+            if let Ok(v1::ShardPart {
+                xxh3: Some(xxh3), ..
+            }) = &part
+            {
+                shards.was_read(&asked, *xxh3);
+            }
+            part
+        });
+        Ok(Response::new(Box::pin(parts)))
     }
 
     async fn keep_shard(
         &self,
         request: Request<Streaming<v1::ShardPart>>,
     ) -> Result<Response<v1::KeptShard>, Status> {
-        self.sessions.check(&request)?;
-        let (path, xxh3) = self.keep(request.into_inner()).await?;
+        let via = self.sessions.check(&request)?;
+        let (path, xxh3) = self.keep(request.into_inner(), &via).await?;
         let path = path.display().to_string();
         Ok(Response::new(v1::KeptShard { path, xxh3 }))
     }
@@ -319,15 +334,21 @@ impl NodeHost for NodeHostService {
 }
 
 impl NodeHostService {
-    async fn keep(&self, mut parts: Streaming<v1::ShardPart>) -> Result<(PathBuf, u64), Status> {
+    async fn keep(
+        &self,
+        mut parts: Streaming<v1::ShardPart>,
+        from: &Via,
+    ) -> Result<(PathBuf, u64), Status> {
         let first = parts.message().await?.unwrap_or_default();
         let header = first
             .header
             .ok_or_else(|| Status::invalid_argument("a shard begins with its header"))?;
         let (sender, mut receiver) = mpsc::channel::<v1::ShardPart>(4);
-        let shards = self.shards.clone();
+        let mut keeping = self.shards.keep(header, &from.0).inspect_err(|error| {
+            tracing::warn!("node {} is refused: {error}", from.0);
+        })?;
         let writing = tokio::task::spawn_blocking(move || {
-            let (mut keeping, mut xxh3) = (shards.keep(header)?, None);
+            let mut xxh3 = None;
             while let Some(part) = receiver.blocking_recv() {
                 keeping.add(&part.data)?;
                 xxh3 = part.xxh3;

@@ -3,20 +3,19 @@
 //!
 //! A kept shard has a file of its own, named after rank, step and incarnation, so that a rank of an
 //! older gang which still writes somewhere can damage nothing that is committed (I-1).
+use super::wanted::{OnItsWay, RankThere, Unwanted, Wanted};
 use robust_proto::v1;
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use xxhash_rust::xxh3::Xxh3;
 
 const PREFIX: &str = "kept-";
-/// Largest shard: what a sender announces is allocated before a byte has come.
-const LARGEST: u64 = 1 << 40;
 
 /// Why a shard is not kept, or not given.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +38,36 @@ pub enum ShardError {
         /// What differs.
         detail: String,
     },
+    /// Nobody waits for it.
+    #[error(
+        "the shard of rank {rank} at step {step} is not kept: node {node} is not who should send it now"
+    )]
+    Unexpected {
+        /// Whose.
+        rank: u32,
+        /// Of which step.
+        step: u64,
+        /// Who sends it.
+        node: String,
+    },
+    /// It comes again and again at the same time.
+    #[error("the shard of rank {rank} at step {step} is on its way already")]
+    OnItsWay {
+        /// Whose.
+        rank: u32,
+        /// Of which step.
+        step: u64,
+    },
+    /// There is no room for it.
+    #[error("{path}: the shard has {bytes} bytes, and {room} are free")]
+    NoRoom {
+        /// Where.
+        path: PathBuf,
+        /// What it has.
+        bytes: u64,
+        /// What there is.
+        room: u64,
+    },
     /// It is none of the job's shards.
     #[error("{path} is no shard of this job")]
     Outside {
@@ -46,6 +75,9 @@ pub enum ShardError {
         path: PathBuf,
     },
 }
+
+/// A shard that was read: its file, step and generation.
+type ReadKey = (PathBuf, u64, u64);
 
 /// Where shards are. Clones are one and the same.
 #[derive(Clone, Debug)]
@@ -56,6 +88,10 @@ pub struct Shards {
     brought: watch::Sender<HashMap<(u64, u32), (PathBuf, u64)>>,
     /// Bytes that came, of whatever shard.
     came: Arc<AtomicU64>,
+    /// What may come.
+    wanted: Wanted,
+    /// Digests of what was read from here, whole.
+    read: Arc<Mutex<HashMap<ReadKey, u64>>>,
 }
 
 impl Shards {
@@ -66,15 +102,24 @@ impl Shards {
             checkpoints,
             brought: watch::Sender::default(),
             came: Arc::default(),
+            wanted: Wanted::default(),
+            read: Arc::default(),
         }
     }
 
-    /// A shard is about to be brought back; tells when it is here.
-    pub fn expect(&self, step: u64, rank: u32) -> Expected {
+    /// Ranks on other nodes take snapshots of this step, and of no other, from now on.
+    pub fn expect_of_gang(&self, step: u64, ranks: Vec<RankThere>) {
+        self.wanted.of_gang(step, ranks);
+    }
+
+    /// A shard is about to be brought back by this node; tells when it is here.
+    pub fn expect(&self, (step, rank): (u64, u32), from: &str, bytes: u64) -> Expected {
         self.brought
             .send_modify(|all| drop(all.remove(&(step, rank))));
+        self.wanted.brought((step, rank), from, bytes);
         Expected {
             key: (step, rank),
+            wanted: self.wanted.clone(),
             brought: self.brought.subscribe(),
             came: Arc::clone(&self.came),
         }
@@ -105,12 +150,36 @@ impl Shards {
         }
     }
 
-    /// Starts to keep a shard.
-    pub fn keep(&self, header: v1::ShardHeader) -> Result<Keeping, ShardError> {
+    /// A node read a shard to its end, and this is what it was sent.
+    pub fn was_read(&self, of: &v1::ReadShardRequest, xxh3: u64) {
+        let key = (PathBuf::from(&of.path), of.step, of.generation);
+        self.read().insert(key, xxh3);
+    }
+
+    /// The digest of a shard that a node read from here; none that this daemon knows.
+    pub fn digest_read(&self, shard: &v1::SnapshotReply) -> Option<u64> {
+        let key = (PathBuf::from(&shard.path), shard.step, shard.generation);
+        self.read().get(&key).copied()
+    }
+
+    fn read(&self) -> MutexGuard<'_, HashMap<ReadKey, u64>> {
+        // No code can panic while it holds the lock, so a poisoned table is as good as any.
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts to keep a shard that this node sends, if it should.
+    pub fn keep(&self, header: v1::ShardHeader, from: &str) -> Result<Keeping, ShardError> {
+        let (rank, step) = (header.rank, header.step);
+        let node = from.to_owned();
+        let way = self
+            .wanted
+            .take(&header, from)
+            .map_err(|unwanted| match unwanted {
+                Unwanted::Unexpected => ShardError::Unexpected { rank, step, node },
+                Unwanted::Often => ShardError::OnItsWay { rank, step },
+            })?;
+        self.room_for(header.bytes)?;
         let path = self.snapshots.join(name(&header));
-        if header.bytes > LARGEST {
-            return Err(torn(&header, format!("{} bytes", header.bytes)));
-        }
         // One of its own: the same shard may be on its way twice, over a link that is broken and is not
         // known to be, and over the next one.
         static NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -133,12 +202,30 @@ impl Shards {
             hash: Xxh3::new(),
             bytes: 0,
             shards: self.clone(),
+            _way: way,
         })
+    }
+
+    /// Refuses what the memory has no room for before a byte of it has come.
+    fn room_for(&self, bytes: u64) -> Result<(), ShardError> {
+        let path = self.snapshots.clone();
+        let room = match rustix::fs::statvfs(&path) {
+            Ok(fs) => fs.f_bavail.saturating_mul(fs.f_frsize),
+            Err(error) => {
+                let source = error.into();
+                return Err(ShardError::Io { path, source });
+            }
+        };
+        match bytes <= room {
+            true => Ok(()),
+            false => Err(ShardError::NoRoom { path, bytes, room }),
+        }
     }
 
     /// Removes kept shards of steps before `oldest`, and those up to `newest` that are not in use:
     /// of gangs that are over. Those after `newest` may be on their way.
     pub fn tidy(&self, oldest: u64, newest: u64, in_use: &[PathBuf]) {
+        self.read().retain(|(_, step, _), _| *step >= oldest);
         for entry in fs::read_dir(&self.snapshots)
             .into_iter()
             .flatten()
@@ -187,12 +274,14 @@ pub struct Keeping {
     hash: Xxh3,
     bytes: u64,
     shards: Shards,
+    _way: OnItsWay,
 }
 
 /// A shard that a node was told to bring back.
 #[derive(Debug)]
 pub struct Expected {
     key: (u64, u32),
+    wanted: Wanted,
     brought: watch::Receiver<HashMap<(u64, u32), (PathBuf, u64)>>,
     came: Arc<AtomicU64>,
 }
@@ -208,6 +297,12 @@ impl Expected {
     /// Bytes that came from nodes so far: as long as they do, patience pays.
     pub fn came(&self) -> u64 {
         self.came.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Expected {
+    fn drop(&mut self) {
+        self.wanted.forget(self.key);
     }
 }
 
@@ -284,11 +379,26 @@ mod tests {
         let (snapshots, checkpoints) = (root.join("shm"), root.join("ckpt"));
         fs::create_dir_all(&snapshots).unwrap();
         fs::create_dir_all(&checkpoints).unwrap();
-        Shards::new(snapshots, checkpoints)
+        let shards = Shards::new(snapshots, checkpoints);
+        at(&shards, 3);
+        shards
     }
 
+    /// The gang's work is at this step.
+    fn at(shards: &Shards, step: u64) {
+        let there = RankThere {
+            incarnation: 7,
+            rank: 1,
+            node: NODE.to_owned(),
+        };
+        shards.expect_of_gang(step, vec![there]);
+    }
+
+    const NODE: &str = "b";
+
     fn keep(shards: &Shards, step: u64) -> PathBuf {
-        let mut keeping = shards.keep(header(step, b"hello")).unwrap();
+        at(shards, step);
+        let mut keeping = shards.keep(header(step, b"hello"), NODE).unwrap();
         keeping.add(b"he").unwrap();
         keeping.add(b"llo").unwrap();
         keeping.finish(Some(xxh3_64(b"hello"))).unwrap().0
@@ -301,34 +411,39 @@ mod tests {
         let kept = keep(&shards, 3);
         assert_eq!(fs::read(&kept).unwrap(), b"hello");
         assert_eq!(shards.find(kept.to_str().unwrap()).unwrap(), kept);
-        let mut torn = shards.keep(header(4, b"hello")).unwrap();
+        at(&shards, 4);
+        let mut torn = shards.keep(header(4, b"hello"), NODE).unwrap();
         torn.add(b"hellx").unwrap();
         let digest = Some(xxh3_64(b"hello"));
         assert!(matches!(torn.finish(digest), Err(ShardError::Torn { .. })));
-        let mut without_end = shards.keep(header(4, b"hello")).unwrap();
+        let mut without_end = shards.keep(header(4, b"hello"), NODE).unwrap();
         without_end.add(b"hello").unwrap();
         let error = without_end.finish(None);
         assert!(matches!(error, Err(ShardError::Torn { .. })));
-        let mut long = shards.keep(header(4, b"hello")).unwrap();
+        let mut long = shards.keep(header(4, b"hello"), NODE).unwrap();
         long.add(b"hello").unwrap();
         assert!(long.add(b"!").is_err());
         drop(long);
-        drop(shards.keep(header(5, b"hello")).unwrap());
+        drop(shards.keep(header(4, b"hello"), NODE).unwrap());
         assert_eq!(fs::read_dir(temp.path().join("shm")).unwrap().count(), 1);
         let vast = v1::ShardHeader {
             bytes: u64::MAX,
-            ..Default::default()
+            ..header(4, b"")
         };
-        assert!(shards.keep(vast).is_err());
+        let error = shards.keep(vast, NODE).err().unwrap();
+        assert!(matches!(error, ShardError::NoRoom { .. }), "{error}");
+        let error = shards.keep(header(4, b"hello"), "c").err().unwrap();
+        assert!(matches!(error, ShardError::Unexpected { .. }), "{error}");
+        assert_eq!(fs::read_dir(temp.path().join("shm")).unwrap().count(), 1);
     }
 
     #[test]
     fn a_shard_that_is_on_its_way_twice_is_kept_by_whoever_ends() {
         let temp = tempfile::tempdir().unwrap();
         let shards = shards(temp.path());
-        let mut broken = shards.keep(header(3, b"hello")).unwrap();
+        let mut broken = shards.keep(header(3, b"hello"), NODE).unwrap();
         broken.add(b"he").unwrap();
-        let mut again = shards.keep(header(3, b"hello")).unwrap();
+        let mut again = shards.keep(header(3, b"hello"), NODE).unwrap();
         again.add(b"hello").unwrap();
         broken.add(b"l").unwrap();
         drop(broken);

@@ -42,6 +42,7 @@ use failure::Failure;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use relay::Answer;
 use robust_engine::Kind;
+use robust_identity::EngineKeys;
 use robust_proto::v1;
 use robust_shared::ids::Incarnation;
 use robust_shared::job::{EngineKind, Job};
@@ -83,6 +84,8 @@ impl Default for Limits {
 pub struct Parts {
     /// What clients show.
     pub key: Token,
+    /// What the job's engines are shown.
+    pub engines: EngineKeys,
     /// The make of the job's engines.
     pub kind: Kind,
     /// The way to the driver.
@@ -121,7 +124,7 @@ async fn serve(
         key: parts.key,
         kind: parts.kind,
         tickets: Tickets::new(parts.routes, parts.status),
-        upstream: Upstream::new(),
+        upstream: Upstream::new(parts.engines),
         room: Arc::new(Semaphore::new(MAX_REQUESTS)),
         limits: parts.limits,
     });
@@ -198,7 +201,7 @@ impl Router {
                 Ok(route) => route,
                 Err(none) => return Err(attempts.without(none)),
             };
-            match self.upstream.ask(&route.http_addr, asked).await {
+            match self.upstream.ask(&route, asked).await {
                 Ok(reply) => {
                     let answer = Answer { reply, route, room };
                     return Ok(answer.relay());

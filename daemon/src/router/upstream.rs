@@ -1,12 +1,14 @@
 //! Asks one engine, up to the first byte of its reply.
+use super::tickets::Route;
 use axum::body::{Body, Bytes};
 use axum::http::{
-    HeaderMap, HeaderName, Method, Request, StatusCode, Uri, header, request, response,
+    HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header, request, response,
 };
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use robust_identity::{EngineKey, EngineKeys};
 use std::time::Duration;
 
 /// An engine on a machine that answers is connected to at once.
@@ -96,10 +98,11 @@ impl Failed {
 #[derive(Debug)]
 pub(super) struct Upstream {
     http: legacy::Client<HttpConnector, Full<Bytes>>,
+    keys: EngineKeys,
 }
 
 impl Upstream {
-    pub fn new() -> Self {
+    pub fn new(keys: EngineKeys) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT));
@@ -107,12 +110,13 @@ impl Upstream {
         connector.set_keepalive_interval(Some(KEEPALIVE_AGAIN));
         connector.set_keepalive_retries(Some(KEEPALIVE_TIMES));
         let http = legacy::Client::builder(TokioExecutor::new()).build(connector);
-        Self { http }
+        Self { http, keys }
     }
 
     /// Asks; what is to be tried elsewhere is an error.
-    pub async fn ask(&self, addr: &str, asked: &Asked) -> Result<Reply, Failed> {
-        let request = request_to(addr, asked).map_err(Failed::Unreached)?;
+    pub async fn ask(&self, to: &Route, asked: &Asked) -> Result<Reply, Failed> {
+        let key = self.keys.of_engine(to.engine.0);
+        let request = request_to(&to.http_addr, &key, asked).map_err(Failed::Unreached)?;
         let response = self.http.request(request).await;
         let response = response.map_err(|error| match error.is_connect() {
             true => Failed::Unreached(chain(&error)),
@@ -154,13 +158,16 @@ pub(super) async fn next(body: &mut Body) -> Option<Result<Bytes, axum::Error>> 
     }
 }
 
-fn request_to(addr: &str, asked: &Asked) -> Result<Request<Full<Bytes>>, String> {
+fn request_to(addr: &str, key: &EngineKey, asked: &Asked) -> Result<Request<Full<Bytes>>, String> {
     let uri: Result<Uri, _> = format!("http://{addr}{}", asked.target).parse();
     let uri = uri.map_err(|error| format!("the engine's address `{addr}`: {error}"))?;
     let mut request = Request::new(Full::new(asked.body.clone()));
     *request.method_mut() = asked.method.clone();
     *request.uri_mut() = uri;
     *request.headers_mut() = asked.headers.clone();
+    let mut shown = HeaderValue::try_from(key.bearer()).map_err(|error| error.to_string())?;
+    shown.set_sensitive(true);
+    request.headers_mut().insert(header::AUTHORIZATION, shown);
     Ok(request)
 }
 

@@ -61,6 +61,7 @@ pub(super) fn spec(
         (SERVICES_VARIABLE.to_owned(), addresses.to_owned()),
         plan.program.logs.variable(),
     ];
+    env.extend(plan.engines_key());
     let devices = place.and_then(|place| {
         let slots = place.slot..place.slot.saturating_add(place.slots);
         plan.devices.of_slots(&place.pool, slots)

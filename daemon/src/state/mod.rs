@@ -8,6 +8,7 @@
 //!   roles.sock           0600, what role processes attach to
 //!   token                0600, with --listen and --listen-nodes
 //!   router.key           0600, with --router: what its clients show
+//!   engines.key          0600, with [rollout.command]: what clients show at an engine's own address
 //!   run                  names this life of the job
 //!   services.json        the job's services: ports, lives, processes
 //!   db/ ckpt/ logs/ services/
@@ -146,6 +147,11 @@ impl StateDir {
     /// What clients of the router show.
     pub fn router_key(&self) -> PathBuf {
         self.root.join("router.key")
+    }
+
+    /// What clients of an engine of the user's show at its own address.
+    pub fn engines_key(&self) -> PathBuf {
+        self.root.join("engines.key")
     }
 
     /// The port of a router for which nobody said one.

@@ -80,6 +80,7 @@ pub async fn converse(
             .release_route(v1::ReleaseRouteRequest {
                 ticket,
                 broken: false,
+                incarnation,
             })
             .await
             .ok()?;

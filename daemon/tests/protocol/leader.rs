@@ -1,17 +1,19 @@
 //! A real leader's service, and nodes that do not keep to the protocol.
 use hyper_util::rt::TokioIo;
+use robust_ckpt::slot::{Slot, SnapshotMemory};
 use robust_proto::v1::leader_message::Body as Down;
 use robust_proto::v1::node_host_client::NodeHostClient;
 use robust_proto::v1::node_message::Body as Up;
 use robust_proto::v1::role_host_client::RoleHostClient;
 use robust_proto::v1::{self, LeaderMessage, NodeMessage};
+use robust_shared::ids::{Generation, Step};
 use robust_shared::job::Job;
 use robustd::driver::Event;
 use robustd::grpc::{RoleHostService, bind_tcp, serve_nodes};
 use robustd::leases::Leases;
 use robustd::nodes::{
     Digests, Handshake, IN_ALL, JobFiles, NodeHostService, NodeLinkEvent, NodeRefused,
-    OF_ONE_ADDRESS, SESSION_HEADER, Secret, Sessions, Shards, Side,
+    OF_ONE_ADDRESS, RankThere, SESSION_HEADER, Secret, Sessions, Shards, Side,
 };
 use robustd::store::Store;
 use robustd::tell::Tell;
@@ -33,9 +35,10 @@ const NONCE: [u8; 32] = [7; 32];
 
 /// A leader whose driver admits everybody but `unwanted`, and hands on what it hears.
 struct Leader {
-    _temp: tempfile::TempDir,
+    temp: tempfile::TempDir,
     addr: SocketAddr,
     channel: Channel,
+    shards: Shards,
     heard: UnboundedReceiver<Event>,
 }
 
@@ -99,13 +102,14 @@ impl Leader {
             std::fs::create_dir(&path).unwrap();
             path
         };
+        let shards = Shards::new(dir("shm"), dir("ckpt"));
         let service = NodeHostService {
             events: Tell::into_channel(&events),
             secret: Secret::of(TOKEN),
             run: "run".to_owned(),
             job: serde_json::to_string(&job).unwrap().into(),
             files: JobFiles::new(&job, Digests::new(temp.path().join("digests.json"))),
-            shards: Shards::new(dir("shm"), dir("ckpt")),
+            shards: shards.clone(),
             sessions: Sessions::default(),
             numbers: Arc::new(AtomicU64::new(1)),
         };
@@ -118,8 +122,9 @@ impl Leader {
         let callee = service.secret.daemons().unwrap().callee("control").unwrap();
         tokio::spawn(serve_nodes(listener, callee, service, roles));
         Self {
-            _temp: temp,
+            temp,
             addr,
+            shards,
             channel: call(addr, TOKEN).await.unwrap(),
             heard,
         }
@@ -339,6 +344,99 @@ async fn a_node_that_proves_itself_is_welcome_for_as_long_as_its_stream_lives() 
         Code::Unauthenticated,
         "its session is closed"
     );
+}
+
+/// A part that is a whole shard of five bytes.
+fn shard(incarnation: u64, step: u64, bytes: u64) -> v1::ShardPart {
+    let header = v1::ShardHeader {
+        incarnation,
+        rank: 1,
+        step,
+        bytes,
+    };
+    v1::ShardPart {
+        header: Some(header),
+        data: b"hello".to_vec(),
+        xxh3: Some(xxhash_rust::xxh3::xxh3_64(b"hello")),
+    }
+}
+
+/// A node that would fill the leader's memory, or pass off its own bytes as a rank's that runs elsewhere.
+#[tokio::test]
+async fn a_node_sends_what_is_waited_for_from_it_and_nothing_else_is_kept() {
+    let leader = Leader::start().await;
+    let (mut b, mut c) = (leader.join().await, leader.join().await);
+    let of_b = b.prove("b", TOKEN, "id").await;
+    let of_c = c.prove("c", TOKEN, "other").await;
+    for peer in [&mut b, &mut c] {
+        assert!(matches!(peer.hear().await, Ok(Some(Down::Welcome(_)))));
+    }
+    let send = async |part: v1::ShardPart, key: &str| {
+        let parts = tokio_stream::iter(vec![part]);
+        let mut client = NodeHostClient::new(leader.channel.clone());
+        let kept = client.keep_shard(shown(parts, Some(key))).await;
+        kept.map_or_else(|status| status.code(), |_| Code::Ok)
+    };
+    let memory = leader.temp.path().join("shm");
+    let lies_there = || std::fs::read_dir(&memory).unwrap().count();
+    // Nobody trains, and nothing was asked for.
+    assert_eq!(send(shard(7, 3, 5), &of_b).await, Code::InvalidArgument);
+    assert_eq!(send(shard(0, 3, 5), &of_b).await, Code::InvalidArgument);
+    let there = RankThere {
+        incarnation: 7,
+        rank: 1,
+        node: "b".to_owned(),
+    };
+    leader.shards.expect_of_gang(3, vec![there]);
+    assert_eq!(send(shard(7, 3, 5), &of_c).await, Code::InvalidArgument);
+    assert_eq!(send(shard(7, 9, 5), &of_b).await, Code::InvalidArgument);
+    assert_eq!(send(shard(8, 3, 5), &of_b).await, Code::InvalidArgument);
+    let vast = shard(7, 3, 1 << 50);
+    assert_eq!(send(vast, &of_b).await, Code::ResourceExhausted);
+    assert_eq!(lies_there(), 0);
+    assert_eq!(send(shard(7, 3, 5), &of_b).await, Code::Ok);
+    let asked = leader.shards.expect((3, 1), "c", 5);
+    assert_eq!(send(shard(0, 3, 5), &of_b).await, Code::InvalidArgument);
+    assert_eq!(send(shard(0, 3, 5), &of_c).await, Code::Ok);
+    drop(asked);
+    assert_eq!(send(shard(0, 3, 5), &of_c).await, Code::InvalidArgument);
+    assert_eq!(lies_there(), 2);
+}
+
+/// What a copy is to be is what was sent to be copied, and not what its holder says of it.
+#[tokio::test]
+async fn the_digest_of_what_a_node_reads_is_remembered() {
+    let leader = Leader::start().await;
+    let mut peer = leader.join().await;
+    let key = peer.prove("b", TOKEN, "id").await;
+    assert!(matches!(peer.hear().await, Ok(Some(Down::Welcome(_)))));
+    let path = leader.temp.path().join("shm/trainer-0.slot0");
+    let image = vec![3_u8; 5000];
+    let mut slot = Slot::open(&path, image.len() as u64).unwrap();
+    let part: &dyn SnapshotMemory = &image.as_slice();
+    slot.write((Step(4), Generation(2)), 4, &[part]).unwrap();
+    let mut shard = v1::SnapshotReply {
+        step: 4,
+        generation: 2,
+        path: path.display().to_string(),
+        bytes: image.len() as u64,
+        ..Default::default()
+    };
+    assert_eq!(leader.shards.digest_read(&shard), None);
+    let asked = v1::ReadShardRequest {
+        path: shard.path.clone(),
+        step: 4,
+        generation: 2,
+        bytes: shard.bytes,
+    };
+    let mut client = NodeHostClient::new(leader.channel.clone());
+    let parts = client.read_shard(shown(asked, Some(&key))).await.unwrap();
+    let mut parts = parts.into_inner();
+    while parts.message().await.unwrap().is_some() {}
+    let digest = xxhash_rust::xxh3::xxh3_64(&image);
+    assert_eq!(leader.shards.digest_read(&shard), Some(digest));
+    shard.step = 5;
+    assert_eq!(leader.shards.digest_read(&shard), None);
 }
 
 #[tokio::test]

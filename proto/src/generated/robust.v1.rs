@@ -800,6 +800,9 @@ pub struct ReleaseRouteRequest {
     /// the rollout did not end it: its stream broke, or it was refused
     #[prost(bool, tag = "2")]
     pub broken: bool,
+    /// who was given the ticket
+    #[prost(uint64, tag = "3")]
+    pub incarnation: u64,
 }
 /// One turn: what the model generated, then what a tool answered.
 #[derive(serde::Serialize, serde::Deserialize)]

@@ -298,7 +298,7 @@ pub(super) const BAD_COMMANDS: &[(&str, &str)] = &[
     ),
     (
         "command_unknown_key",
-        ":8:1: unknown key `rollout.command.api_key`; the keys here are `kind`, `argv`, `cwd`, `env`, `inherit`, `slots`, `ports`, `fixed`, `api_key_file`, `ready`, `health`, `pause`, `hybrid`, `requests`, `weights`, `dtype`, `verify`, `canary`, `flush`, `load_s`, `stop`, `poison` and `isolate`",
+        ":8:1: unknown key `rollout.command.api_key`; the keys here are `kind`, `argv`, `cwd`, `env`, `inherit`, `slots`, `ports`, `fixed`, `api_key_file`, `open`, `ready`, `health`, `pause`, `hybrid`, `requests`, `weights`, `dtype`, `verify`, `canary`, `flush`, `load_s`, `stop`, `poison` and `isolate`",
     ),
     (
         "command_verify_nothing",

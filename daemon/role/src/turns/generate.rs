@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use robust_engine::{Dialect, Event, Finish, Generate, Kind, Label, Own, Refused, Request, Stream};
+use robust_identity::EngineKey;
 use robust_proto::v1::Span;
 use tokio::runtime::Handle;
 
@@ -111,14 +112,23 @@ fn dialect() -> Dialect {
     Dialect::newest(Kind::Robust)
 }
 
-/// A request on its way to a rollout at `url`.
-fn outgoing(http: &reqwest::Client, url: &str, request: Request) -> reqwest::RequestBuilder {
-    // Neither of the two calls made here has a query.
-    let outgoing = http.post(format!("{url}{}", request.path));
-    let outgoing = outgoing.body(request.body);
-    match request.content_type {
-        Some(content_type) => outgoing.header(reqwest::header::CONTENT_TYPE, content_type),
-        None => outgoing,
+/// A rollout that serves a turn.
+struct Engine<'a> {
+    http: &'a reqwest::Client,
+    url: String,
+    key: EngineKey,
+}
+
+impl Engine<'_> {
+    /// A request on its way to it.
+    fn outgoing(&self, request: Request) -> reqwest::RequestBuilder {
+        // Neither of the two calls made here has a query.
+        let outgoing = self.http.post(format!("{}{}", self.url, request.path));
+        let outgoing = outgoing.bearer_auth(self.key.reveal()).body(request.body);
+        match request.content_type {
+            Some(content_type) => outgoing.header(reqwest::header::CONTENT_TYPE, content_type),
+            None => outgoing,
+        }
     }
 }
 
@@ -189,9 +199,8 @@ impl Generated {
 /// Holds a rollout's place; gives it back however the turn ends, and ends the request there.
 struct Ticket<'a> {
     host: &'a Host,
-    http: &'a reqwest::Client,
+    engine: Engine<'a>,
     ticket: u64,
-    url: String,
     rid: String,
     /// Whether the rollout may still be generating for it.
     open: bool,
@@ -202,9 +211,7 @@ impl Drop for Ticket<'_> {
         self.host.release(self.ticket, self.open);
         if self.open {
             let abort = dialect().abort(&self.rid).request;
-            let abort = outgoing(self.http, &self.url, abort)
-                .timeout(CONNECT)
-                .send();
+            let abort = self.engine.outgoing(abort).timeout(CONNECT).send();
             // The closed stream says the same; a dead rollout needs no telling.
             if let Ok(runtime) = Handle::try_current() {
                 runtime.spawn(async move { drop(abort.await) });
@@ -230,9 +237,12 @@ impl Turns {
             let incarnation = self.host.incarnation;
             let mut ticket = Ticket {
                 host: &self.host,
-                http: &self.http,
+                engine: Engine {
+                    http: &self.http,
+                    url: format!("http://{}", route.http_addr),
+                    key: self.keys.of_engine(route.rollout),
+                },
                 ticket: route.ticket,
-                url: format!("http://{}", route.http_addr),
                 // SGLang aborts a name with all that begin so: none is the beginning of another.
                 rid: format!(
                     "{}-{}-{incarnation}-{attempt}.",
@@ -276,7 +286,7 @@ impl Turns {
         }
         let asked = self.asked(request, ticket, ids, left);
         let elsewhere = |error: reqwest::Error| Broken::Elsewhere(error.to_string());
-        let asked = outgoing(&self.http, &ticket.url, dialect().generate(&asked));
+        let asked = ticket.engine.outgoing(dialect().generate(&asked));
         let response = asked.send().await.map_err(elsewhere)?;
         let status = response.status();
         if !status.is_success() {

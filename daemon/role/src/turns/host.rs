@@ -65,7 +65,12 @@ impl Host {
             return;
         };
         runtime.spawn(async move {
-            let request = ReleaseRouteRequest { ticket, broken };
+            let incarnation = host.incarnation;
+            let request = ReleaseRouteRequest {
+                ticket,
+                broken,
+                incarnation,
+            };
             let released = host
                 .ask(|mut c| async move { c.release_route(request).await })
                 .await;
@@ -127,7 +132,11 @@ impl Host {
             };
             match status.code() {
                 Code::FailedPrecondition => return Err(Refusal::Void),
-                Code::InvalidArgument | Code::NotFound | Code::Unimplemented | Code::OutOfRange => {
+                Code::InvalidArgument
+                | Code::NotFound
+                | Code::Unimplemented
+                | Code::OutOfRange
+                | Code::PermissionDenied => {
                     return Err(Refusal::Other(status.message().to_owned()));
                 }
                 // The daemon is away, ends, or could not store it: its own matter.

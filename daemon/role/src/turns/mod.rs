@@ -21,6 +21,7 @@ pub use kept::Kept;
 pub use leases::{Leases, Revoked};
 
 use crate::{Link, RoleArgs};
+use robust_identity::EngineKeys;
 use std::time::Duration;
 
 /// What all turns of an agent worker share.
@@ -29,6 +30,7 @@ pub struct Turns {
     pub host: Host,
     link: Link,
     http: reqwest::Client,
+    keys: EngineKeys,
     awaited: Rollouts,
     /// Tokens that prompt, turns and results may have together.
     pub max_len: usize,
@@ -50,6 +52,7 @@ impl Turns {
             host: Host::new(&args.host_socket, link.clone(), args.incarnation),
             link,
             http: generate::client()?,
+            keys: args.engines.clone(),
             awaited,
             max_len,
             durable_every: Duration::from_millis(args.job.agent.durable_every_ms),

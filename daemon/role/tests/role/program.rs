@@ -38,6 +38,7 @@ fn a_role_is_linked_as_its_command_line_says() {
         snapshot_dir: process.snapshot_dir,
         bind: process.bind,
         token: robust_transport::JobToken::new(b"a token of the tests"),
+        engines: robust_identity::EngineKeys::of(b"a token of the tests"),
         roads: "ucx".to_owned(),
         end_within: None,
     };

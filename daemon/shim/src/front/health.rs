@@ -3,10 +3,12 @@
 
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
+use robust_http::Keyless;
 use robust_shared::job::ProbeBy;
 
 use super::{Failure, Front, Shared};
@@ -19,7 +21,18 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// The token that the probe continues; every model has one of this number.
 const PROBE_TOKEN: u32 = 0;
 
-pub(super) async fn on_health(State(front): Shared) -> Response {
+/// As `/health_generate`. Who shows no key has nothing generated.
+pub(super) async fn on_health(state: Shared, keyless: Option<Extension<Keyless>>) -> Response {
+    if keyless.is_none() {
+        return on_health_generate(state).await;
+    }
+    match state.gate.state().weights() {
+        Weights::Starting => Failure::from(Closed::Starting).into_response(),
+        _ => (StatusCode::OK, "up").into_response(),
+    }
+}
+
+pub(super) async fn on_health_generate(State(front): Shared) -> Response {
     match check(&front).await {
         Ok(how) => (StatusCode::OK, how).into_response(),
         Err(failure) => failure.into_response(),

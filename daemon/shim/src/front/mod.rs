@@ -8,7 +8,8 @@
 //!   daemon ──── /health_generate, /pause_ .. ──► answered here, in its dialect ────┘
 //! ```
 //! Nobody else reaches the engine, so a pause or an update that somebody orders is seen here, and the
-//! rules know of it.
+//! rules know of it. Whoever asks shows a key ([`robust_http`]): that of this incarnation, as the job's roles do,
+//! that of the job's clients, or the engine's own. `[rollout.command] open` lets everybody in.
 
 mod control;
 mod count;
@@ -25,6 +26,7 @@ use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::routing::{any, get, post};
 use robust_engine::Dialect;
+use robust_http::Door;
 use robust_shared::job::{EngineKind, RolloutCommand};
 
 use crate::client::Client;
@@ -70,15 +72,19 @@ impl Front {
     }
 }
 
-/// Serves on a non-blocking listener until the runtime ends.
-pub async fn serve(listener: std::net::TcpListener, front: Front) -> std::io::Result<()> {
+/// Serves whom the door lets in, on a non-blocking listener, until the runtime ends.
+pub async fn serve(
+    listener: std::net::TcpListener,
+    door: Door,
+    front: Front,
+) -> std::io::Result<()> {
     let mut router = Router::new()
         .route(
             "/generate",
             post(generate::on_generate).put(generate::on_generate),
         )
         .route("/health", get(health::on_health))
-        .route("/health_generate", get(health::on_health));
+        .route("/health_generate", get(health::on_health_generate));
     if front.command.kind == EngineKind::Vllm {
         // The daemon and our agents speak as to SGLang; vLLM has none of these routes.
         router = router
@@ -92,14 +98,7 @@ pub async fn serve(listener: std::net::TcpListener, front: Front) -> std::io::Re
         .layer(first)
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(front);
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    let listener = axum::serve::ListenerExt::tap_io(listener, |stream| {
-        // Tokens go out one by one; each is to leave at once.
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "TCP_NODELAY");
-        }
-    });
-    axum::serve(listener, router).await
+    robust_http::serve(listener, door, router).await
 }
 
 /// What a handler extracts.

@@ -10,6 +10,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use host_fake::FakeHost;
+use robust_identity::EngineKeys;
 use robust_proto::manifest::canary_to_proto;
 use robust_proto::v1::host_message::Body as Down;
 use robust_proto::v1::pull_done::Result as Outcome;
@@ -154,7 +155,7 @@ impl Scene {
     }
 
     pub fn get_within(&self, path: &str, time: Duration) -> (u16, String) {
-        let request = reqwest::Client::new().get(format!("{}{path}", self.url));
+        let request = client().get(format!("{}{path}", self.url));
         self.ask(request.timeout(time))
     }
 
@@ -164,7 +165,7 @@ impl Scene {
 
     /// The same, to the engine itself.
     pub fn post_to(&self, url: &str, body: &Value) -> (u16, String) {
-        let request = reqwest::Client::new().post(url);
+        let request = client().post(url);
         self.ask(request.json(body).timeout(PATIENCE))
     }
 
@@ -173,7 +174,7 @@ impl Scene {
         let asked: Vec<_> = bodies
             .iter()
             .map(|body| {
-                let request = reqwest::Client::new().post(url).json(body);
+                let request = client().post(url).json(body);
                 self.runtime.spawn(async move {
                     let reply = request.send().await.unwrap().error_for_status().unwrap();
                     reply.bytes().await.unwrap().len()
@@ -213,7 +214,7 @@ impl Scene {
     /// Begins a stream.
     pub fn begin(&self, body: &Value) -> Running {
         let (sender, chunks) = channel();
-        let request = reqwest::Client::new().post(format!("{}/generate", self.url));
+        let request = client().post(format!("{}/generate", self.url));
         let request = request.json(body);
         self.runtime.spawn(async move {
             let Ok(mut reply) = request.send().await else {
@@ -333,6 +334,14 @@ fn end_all(owner: &Path) {
     }
 }
 
+/// A client with the key that the shim takes.
+fn client() -> reqwest::Client {
+    let key = EngineKeys::of(TOKEN.as_bytes()).of_engine(LIFE).bearer();
+    let shown = [("authorization".parse().unwrap(), key.parse().unwrap())];
+    let client = reqwest::Client::builder().default_headers(shown.into_iter().collect());
+    client.build().unwrap()
+}
+
 fn shim(folder: &Path, job: &Path, socket: &Path) -> Child {
     let log = std::fs::File::options()
         .create(true)
@@ -409,9 +418,7 @@ pub fn played_answer(model: &Path, prompt: &[u32], tokens: usize) -> (Vec<u32>, 
         "input_ids": prompt, "return_logprob": true,
         "sampling_params": { "max_new_tokens": tokens, "temperature": 0.0, "ignore_eos": true },
     });
-    let request = reqwest::Client::new()
-        .post(format!("{url}/generate"))
-        .json(&body);
+    let request = client().post(format!("{url}/generate")).json(&body);
     let reply = Runtime::new().unwrap().block_on(async {
         let reply = request.send().await.unwrap();
         reply.json::<Value>().await.unwrap()

@@ -164,7 +164,8 @@ impl PeerMemory {
         shard: &v1::SnapshotReply,
         holder: &PeerHolder,
     ) -> Result<(PathBuf, u64), String> {
-        let mut expected = self.peers.shards.expect(key.step.0, key.rank);
+        let of = (key.step.0, key.rank);
+        let mut expected = self.peers.shards.expect(of, &holder.name, shard.bytes);
         let wanted = shard.xxh3.or(holder.xxh3);
         let give = v1::GiveShard {
             shard: Some(v1::HeldShard {

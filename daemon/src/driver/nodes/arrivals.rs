@@ -263,7 +263,7 @@ impl Driver {
                     NodeEvent::Hardware {
                         device: report.device,
                         finding,
-                        users: report.users.iter().copied().map(Incarnation).collect(),
+                        users: self.users_there(node, &report.users),
                     },
                 )),
                 Err(error) => {
@@ -272,6 +272,12 @@ impl Driver {
                 }
             }
         }
+    }
+
+    /// Those that do run there: what a node says of others' roles is nothing that it can know.
+    fn users_there(&self, node: NodeId, said: &[u64]) -> Vec<Incarnation> {
+        let said = said.iter().copied().map(Incarnation);
+        said.filter(|one| self.runs_on(*one, node)).collect()
     }
 
     fn on_node_left(&mut self, node: NodeId, reason: String) {

@@ -80,6 +80,7 @@ impl Site {
         let address = listener.local_addr().unwrap().to_string();
         let parts = Parts {
             key: token,
+            engines: robust_identity::EngineKeys::of(b"job"),
             kind: Kind::Sglang,
             routes: Tell::into_channel(&routes),
             status: shown,

@@ -4,20 +4,24 @@
 //! generation is paused by `abort` requests are refused instead of kept waiting, weights come through
 //! the daemon only, and `/get_weight_version`, gone from SGLang, goes on answering: frameworks and
 //! our own tests still ask it.
+//!
+//! Requests show the key of this incarnation, which the job's other roles and its daemons derive. Who has none
+//! is told by `/health` that the engine's thread lives, for which nothing is generated.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
+use axum::{Extension, Router};
 use robust_engine::serve::{Asked, Refusal};
+use robust_http::{Door, Keyless};
 use serde::de::DeserializeOwned;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::Commands;
 use super::about::About;
@@ -29,6 +33,11 @@ use crate::model::sampler::SeqRequest;
 
 /// Longest body that is read: a long context's ids with room to spare.
 pub const MAX_BODY_BYTES: usize = 16 << 20;
+/// Requests that may wait beside those that are decoded together; more are told to come later. The job's own
+/// never are so many: an engine is given a quarter more than it decodes.
+pub const MAX_WAITING: usize = 256;
+/// When a client may ask again, where that may help, in seconds.
+const RETRY_AFTER_S: u32 = 1;
 
 /// Why a request is answered with an error.
 #[derive(Debug)]
@@ -38,7 +47,12 @@ impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.0.status());
         let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        (status, axum::Json(self.0.body())).into_response()
+        let mut response = (status, axum::Json(self.0.body())).into_response();
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            let after = HeaderValue::from(RETRY_AFTER_S);
+            response.headers_mut().insert(header::RETRY_AFTER, after);
+        }
+        response
     }
 }
 
@@ -59,20 +73,22 @@ impl From<Refused> for Failure {
 
 pub(super) type Reply = Result<Response, Failure>;
 
-/// Serves until the runtime ends.
-pub(super) async fn run(
-    listener: std::net::TcpListener,
-    commands: Commands,
-    weights: Weights,
-    about: About,
-) {
-    if let Err(error) = serve(listener, commands, weights, about).await {
-        tracing::error!(%error, "the HTTP server ended");
-    }
-}
-
 /// Says what lies in the memory that is served.
 pub type Weights = Arc<dyn Fn() -> Option<Digest> + Send + Sync>;
+
+/// What a replica serves, and to whom.
+pub struct Served {
+    /// The way to the engine.
+    pub commands: Commands,
+    /// What lies in its memory.
+    pub weights: Weights,
+    /// What it says of itself.
+    pub about: About,
+    /// Who may ask.
+    pub door: Door,
+    /// Requests for tokens that are taken at a time; see [`MAX_WAITING`].
+    pub most: usize,
+}
 
 /// What the handlers share.
 #[derive(Clone)]
@@ -80,18 +96,22 @@ pub(super) struct Shared {
     commands: Commands,
     pub weights: Weights,
     pub about: About,
+    room: Arc<Semaphore>,
+    most: usize,
+}
+
+/// Serves until the runtime ends.
+pub(super) async fn run(listener: std::net::TcpListener, served: Served) {
+    if let Err(error) = serve(listener, served).await {
+        tracing::error!(%error, "the HTTP server ended");
+    }
 }
 
 /// Serves the API on a non-blocking listener.
-pub async fn serve(
-    listener: std::net::TcpListener,
-    commands: Commands,
-    weights: Weights,
-    about: About,
-) -> std::io::Result<()> {
-    let router = control::routes(Router::new())
+pub async fn serve(listener: std::net::TcpListener, served: Served) -> std::io::Result<()> {
+    let routes = control::routes(Router::new())
         .route("/generate", post(on_generate).put(on_generate))
-        .route("/health", get(on_health_generate))
+        .route("/health", get(on_health))
         .route("/health_generate", get(on_health_generate))
         .fallback(any(async || {
             let nothing = serde_json::json!({"detail": "Not Found"});
@@ -99,21 +119,13 @@ pub async fn serve(
         }))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(Shared {
-            commands,
-            weights,
-            about,
+            commands: served.commands,
+            weights: served.weights,
+            about: served.about,
+            room: Arc::new(Semaphore::new(served.most)),
+            most: served.most,
         });
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    axum::serve(
-        axum::serve::ListenerExt::tap_io(listener, |stream| {
-            // Tokens go out one by one; each is to leave at once.
-            if let Err(error) = stream.set_nodelay(true) {
-                tracing::debug!(%error, "TCP_NODELAY");
-            }
-        }),
-        router,
-    )
-    .await
+    robust_http::serve(listener, served.door, routes).await
 }
 
 pub(super) fn bytes(body: Result<Bytes, BytesRejection>) -> Result<Bytes, Failure> {
@@ -150,6 +162,16 @@ impl Shared {
         answer.await.map_err(|_| ended())
     }
 
+    /// A place among the requests for tokens, which is free again when it is dropped.
+    fn room(&self) -> Result<OwnedSemaphorePermit, Failure> {
+        let most = self.most;
+        let full = |_| {
+            let why = format!("{most} requests are under way or wait here, more are not taken");
+            Refusal::unavailable(why)
+        };
+        Ok(Arc::clone(&self.room).try_acquire_owned().map_err(full)?)
+    }
+
     async fn start(
         &self,
         asked: &Asked,
@@ -176,6 +198,7 @@ pub(super) fn ended() -> Failure {
 }
 
 async fn on_generate(State(shared): State<Shared>, body: Result<Bytes, BytesRejection>) -> Reply {
+    let room = shared.room()?;
     let asked = Asked::read(&bytes(body)?)?;
     let sequence = generate::sequence(&asked, shared.about.eos())?;
     let replies = shared.start(&asked, sequence, false).await?;
@@ -183,10 +206,10 @@ async fn on_generate(State(shared): State<Shared>, body: Result<Bytes, BytesReje
     if !asked.stream {
         return Ok(axum::Json(replies.whole().await).into_response());
     }
-    let chunks = futures::stream::unfold(Some(replies), async |replies| {
-        let mut replies = replies?;
+    let chunks = futures::stream::unfold(Some((replies, room)), async |under_way| {
+        let (mut replies, room) = under_way?;
         match replies.next().await {
-            Some(chunk) => Some((event(&chunk.to_string()), Some(replies))),
+            Some(chunk) => Some((event(&chunk.to_string()), Some((replies, room)))),
             None => Some((event("[DONE]"), None)),
         }
     });
@@ -199,6 +222,18 @@ async fn on_generate(State(shared): State<Shared>, body: Result<Bytes, BytesReje
 
 fn event(data: &str) -> Result<Bytes, Infallible> {
     Ok(Bytes::from(format!("data: {data}\n\n")))
+}
+
+/// As `/health_generate`. Who shows no key has nothing generated.
+async fn on_health(state: State<Shared>, keyless: Option<Extension<Keyless>>) -> Reply {
+    if keyless.is_none() {
+        return on_health_generate(state).await;
+    }
+    let standing = state.standing().await?;
+    match standing.version {
+        Some(_) => Ok(StatusCode::OK.into_response()),
+        None => Err(Refused::NoVersion.into()),
+    }
 }
 
 /// Healthy is who really generates a token now.

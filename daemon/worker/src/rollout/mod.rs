@@ -26,6 +26,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use robust_http::Door;
 use robust_proto::v1::Hello;
 use robust_proto::v1::host_message::Body;
 use robust_role::pull::{self, Puller, Pulling};
@@ -54,7 +55,7 @@ pub use engine::{
     Command, EngineThread, Finish, Generate, NotSwapped, Observer, Pause, Piece, Refused, Standing,
     SwapRequest,
 };
-pub use http::{MAX_BODY_BYTES, Weights, serve};
+pub use http::{MAX_BODY_BYTES, MAX_WAITING, Served, Weights, serve};
 
 use pulled::Pulled;
 
@@ -132,7 +133,17 @@ fn run(
         let slots = Arc::clone(&slots);
         move || digest::of(&slots)
     });
-    runtime.spawn(http::run(listener, engine.commands(), weights, about));
+    let served = Served {
+        commands: engine.commands(),
+        weights,
+        about,
+        door: Door::new(
+            [args.engine_key()],
+            "the key of this engine, which the job's roles have",
+        ),
+        most: args.job.rollout.max_running as usize + MAX_WAITING,
+    };
+    runtime.spawn(http::run(listener, served));
     stages.end("model and http");
     tracing::info!(%http_addr, "start: {}", stages.line());
     let tensors = tensor_specs_of(&layout, dtype);

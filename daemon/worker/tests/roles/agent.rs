@@ -21,7 +21,10 @@ use robust_worker::model::tokenizer::Tokenizer;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use super::fixture::{Running, args, runtime, tokenizer_path};
+use super::fixture::{Running, args, engines, runtime, tokenizer_path};
+
+/// The engine that the played daemon names in every route.
+const ROUTED: u64 = 1;
 use host_fake::{Asked, FakeHost, PATIENCE};
 
 pub const AGENT: u64 = 1;
@@ -110,8 +113,16 @@ impl FakeRollout {
     }
 }
 
-/// A body with its content type, which real engines insist on.
+/// A body with its content type, which real engines insist on, as they do on their key.
 fn read(headers: &HeaderMap, body: &[u8]) -> Value {
+    let shown = headers
+        .get("authorization")
+        .map(|key| key.to_str().unwrap());
+    let key = engines().of_engine(ROUTED);
+    assert!(
+        shown.is_some_and(|shown| key.is_shown_by(shown)),
+        "{shown:?}"
+    );
     let mut body: Value = serde_json::from_slice(body).unwrap();
     let content_type = headers.get("content-type").map(|t| t.to_str().unwrap());
     body["content_type"] = content_type.into();

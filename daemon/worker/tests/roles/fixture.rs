@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use robust_identity::{EngineKey, EngineKeys};
 use robust_role::{LinkEnd, RoleArgs};
 use robust_shared::job::Job;
 use robust_shared::phase::Phase;
@@ -38,6 +39,22 @@ pub fn model(seed: u64) -> Qwen3 {
 
 /// What all members of a test's job know.
 pub const TOKEN: &str = "a token of the tests";
+
+/// The keys of engines that a process with that token makes.
+pub fn engines() -> EngineKeys {
+    EngineKeys::of(TOKEN.as_bytes())
+}
+
+/// A client that shows this key.
+pub fn client(key: &EngineKey) -> reqwest::Client {
+    let shown = [(
+        "authorization".parse().unwrap(),
+        key.bearer().parse().unwrap(),
+    )];
+    let client = reqwest::Client::builder().no_proxy();
+    let client = client.default_headers(shown.into_iter().collect());
+    client.build().unwrap()
+}
 
 pub fn token() -> JobToken {
     JobToken::new(TOKEN.as_bytes())
@@ -98,6 +115,7 @@ pub fn args(folder: &Path, host: &FakeHost, index: u32, incarnation: u64) -> Rol
         snapshot_dir,
         bind: std::net::Ipv4Addr::LOCALHOST.into(),
         token: token(),
+        engines: engines(),
         roads: "ucx".to_owned(),
         end_within: None,
     }

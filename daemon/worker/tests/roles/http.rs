@@ -5,15 +5,26 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use reqwest::StatusCode;
+use robust_http::Door;
+use robust_identity::{EngineKey, EngineKeys};
 use robust_shared::job::Swap;
 use robust_worker::model::sampler::{Engine, EngineConfig, MAX_ROWS};
 use robust_worker::rollout::{
-    About, Command, EngineThread, MAX_BODY_BYTES, SwapRequest, Weights, serve,
+    About, Command, EngineThread, MAX_BODY_BYTES, Served, SwapRequest, Weights, serve,
 };
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use super::fixture::{Deaf, lying, model, runtime};
+use host_fake::PATIENCE;
+
+use super::fixture::{Deaf, client, lying, model, runtime};
+
+/// Requests for tokens that the server takes at a time.
+const MOST: usize = 12;
+
+fn key() -> EngineKey {
+    EngineKeys::of(b"job").of_engine(1)
+}
 
 /// An engine behind HTTP, serving version 1.
 pub struct Server {
@@ -56,8 +67,15 @@ impl Server {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let addr = listener.local_addr().unwrap();
-        runtime.spawn(serve(listener, commands, weights_digest, about));
-        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let served = Served {
+            commands,
+            weights: weights_digest,
+            about,
+            door: Door::new([key()], "the key of the tests"),
+            most: MOST,
+        };
+        runtime.spawn(serve(listener, served));
+        let client = client(&key());
         Self {
             runtime,
             addr,
@@ -69,6 +87,7 @@ impl Server {
         let request = self
             .client
             .post(format!("http://{}{path}", self.addr))
+            .header("content-type", "application/json")
             .body(body);
         self.runtime.block_on(async {
             let response = request.send().await.unwrap();
@@ -226,7 +245,8 @@ fn a_paused_engine_keeps_its_requests_and_an_abort_ends_them() {
             "sampling_params": {"max_new_tokens": 4}});
         let request = server
             .client
-            .post(format!("http://{}/generate", server.addr));
+            .post(format!("http://{}/generate", server.addr))
+            .header("content-type", "application/json");
         server.runtime.spawn(async move {
             let response = request.body(body.to_string()).send().await.unwrap();
             serde_json::from_str::<Value>(&response.text().await.unwrap()).unwrap()
@@ -262,6 +282,7 @@ fn a_pause_that_aborts_returns_the_tokens_so_far_and_sends_later_requests_away()
     let request = server
         .client
         .post(format!("http://{}/generate", server.addr))
+        .header("content-type", "application/json")
         .body(body.to_string());
     let running = server
         .runtime
@@ -285,6 +306,114 @@ fn a_pause_that_aborts_returns_the_tokens_so_far_and_sends_later_requests_away()
     assert_eq!(reason(&later), sent_away);
     assert_eq!(server.post("/continue_generation", "").0, StatusCode::OK);
     assert_eq!(server.post("/generate", body.to_string()).0, StatusCode::OK);
+}
+
+/// Whoever reaches the port of an engine, a page of a browser among them.
+#[test]
+fn nobody_without_the_key_has_anything_generated_paused_or_ended() {
+    let server = Server::start(true);
+    let ask = |key: Option<EngineKey>, method: &str, path: &str, body: &str| {
+        let key = key.unwrap_or_else(|| EngineKey::known(""));
+        let request = client(&key)
+            .request(
+                method.parse().unwrap(),
+                format!("http://{}{path}", server.addr),
+            )
+            .header("content-type", "application/json")
+            .body(body.to_owned());
+        server.runtime.block_on(async {
+            let response = request.send().await.unwrap();
+            (response.status(), response.text().await.unwrap())
+        })
+    };
+    let another = EngineKeys::of(b"job").of_engine(2);
+    for key in [None, Some(another)] {
+        for (method, path, body) in [
+            ("POST", "/generate", r#"{"input_ids": [1]}"#),
+            ("POST", "/pause_generation", r#"{"mode": "abort"}"#),
+            ("POST", "/abort_request", r#"{"abort_all": true}"#),
+            ("GET", "/health_generate", ""),
+            ("GET", "/metrics", ""),
+            ("GET", "/model_info", ""),
+            ("GET", "/nothing", ""),
+        ] {
+            let (status, reply) = ask(key.clone(), method, path, body);
+            assert_eq!(status, StatusCode::UNAUTHORIZED, "{path}: {reply}");
+            assert!(reason(&reply).contains("the key of the tests"), "{reply}");
+        }
+        let (status, _) = ask(key, "GET", "/health", "");
+        assert_eq!(status, StatusCode::OK, "whether it lives is no secret");
+    }
+    let (_, info) = server.get("/server_info");
+    let info: Value = serde_json::from_str(&info).unwrap();
+    assert!(!info.to_string().contains("paused\":true"), "{info}");
+    let body = json!({"input_ids": [1], "sampling_params": {"max_new_tokens": 1}});
+    assert_eq!(server.post("/generate", body.to_string()).0, StatusCode::OK);
+    // What a page could send with a key that it does not have.
+    let text = server
+        .client
+        .post(format!("http://{}/generate", server.addr));
+    let text = text.header("content-type", "text/plain").body("{}");
+    let host = server.client.get(format!("http://{}/health", server.addr));
+    let host = host.header("host", "rebound.example");
+    let statuses = server.runtime.block_on(async {
+        [
+            text.send().await.unwrap().status(),
+            host.send().await.unwrap().status(),
+        ]
+    });
+    let refused = [StatusCode::UNSUPPORTED_MEDIA_TYPE, StatusCode::FORBIDDEN];
+    assert_eq!(statuses, refused);
+}
+
+#[test]
+fn requests_beyond_those_that_may_wait_are_told_to_come_later_and_a_probe_is_not_among_them() {
+    let server = Server::start(true);
+    let pause = |mode: &str| {
+        server
+            .post("/pause_generation", format!(r#"{{"mode": "{mode}"}}"#))
+            .0
+    };
+    assert_eq!(pause("in_place"), StatusCode::OK);
+    let generate = || {
+        let body = json!({"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 2}});
+        let request = server
+            .client
+            .post(format!("http://{}/generate", server.addr));
+        let request = request
+            .header("content-type", "application/json")
+            .body(body.to_string());
+        async move { request.send().await.unwrap() }
+    };
+    let mut asked = tokio::task::JoinSet::new();
+    for _ in 0..2 * MOST {
+        asked.spawn_on(generate(), server.runtime.handle());
+    }
+    for _ in 0..MOST {
+        let refused = server
+            .runtime
+            .block_on(async { tokio::time::timeout(PATIENCE, asked.join_next()).await });
+        let refused = refused
+            .expect("more are taken than may wait")
+            .unwrap()
+            .unwrap();
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(refused.headers()["retry-after"], "1");
+        let why = server.runtime.block_on(refused.text()).unwrap();
+        let why = reason(&why);
+        assert!(why.starts_with("12 requests are under way"), "{why}");
+    }
+    assert_eq!(server.post("/continue_generation", "").0, StatusCode::OK);
+    while let Some(reply) = server.runtime.block_on(asked.join_next()) {
+        assert_eq!(reply.unwrap().status(), StatusCode::OK);
+    }
+    assert_eq!(server.get("/health_generate").0, StatusCode::OK);
+    let body = json!({"input_ids": [1], "sampling_params": {"max_new_tokens": 1}});
+    assert_eq!(
+        server.post("/generate", body.to_string()).0,
+        StatusCode::OK,
+        "places are free again"
+    );
 }
 
 fn any_json() -> impl Strategy<Value = Value> {

@@ -17,7 +17,7 @@ use robust_worker::manifest::tensor_specs;
 use robust_worker::rollout;
 use serde_json::{Value, json};
 
-use super::fixture::{Running, args, model, runtime, token};
+use super::fixture::{Running, args, client, engines, model, runtime, token};
 use host_fake::FakeHost;
 
 /// Somebody who serves a version, as a trainer rank does.
@@ -133,9 +133,9 @@ impl Replica {
     }
 
     fn post(&self, path: &str, body: &Value) -> Value {
-        let client = reqwest::Client::builder().no_proxy().build().unwrap();
-        let request = client
+        let request = client(&engines().of_engine(self.incarnation))
             .post(format!("http://{}{path}", self.http))
+            .header("content-type", "application/json")
             .body(body.to_string());
         runtime().block_on(async {
             let response = request.send().await.unwrap();
@@ -155,7 +155,7 @@ impl Replica {
     }
 
     pub fn get(&self, path: &str) -> Value {
-        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let client = client(&engines().of_engine(self.incarnation));
         let request = client.get(format!("http://{}{path}", self.http));
         runtime().block_on(async {
             let response = request.send().await.unwrap();

@@ -37,6 +37,9 @@ pub struct RolloutCommand {
     /// A file with the key that the engine wants, which is sent to it as a bearer token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_key_file: Option<PathBuf>,
+    /// Whether clients need no key at its own address.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub open: bool,
     /// When it counts as up.
     #[serde(default)]
     pub ready: Ready,

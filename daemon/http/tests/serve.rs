@@ -1,0 +1,74 @@
+//! A server behind its door, and strangers who hold connections open.
+#![allow(clippy::unwrap_used)]
+
+use std::net::{SocketAddr, TcpListener};
+
+use axum::Router;
+use axum::routing::get;
+use robust_http::{Door, MOST_UNPROVEN, serve};
+use robust_identity::{EngineKey, EngineKeys};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+fn key() -> EngineKey {
+    EngineKeys::of(b"job").of_engine(1)
+}
+
+fn start() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let addr = listener.local_addr().unwrap();
+    let routes = Router::new().route("/model_info", get(async || "a model"));
+    tokio::spawn(serve(listener, Door::new([key()], "its key"), routes));
+    addr
+}
+
+async fn ask(addr: SocketAddr, key: &str) -> String {
+    let mut stream = TcpStream::connect(addr).await.unwrap();
+    let request = format!(
+        "GET /model_info HTTP/1.1\r\nHost: {addr}\r\nAuthorization: {key}\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).await.unwrap();
+    reply
+}
+
+/// Until the server closes the connection.
+async fn is_closed(stream: &mut TcpStream) {
+    // What it says before, and a reset, end in the same.
+    while stream.read(&mut [0; 512]).await.is_ok_and(|read| read > 0) {}
+}
+
+#[tokio::test]
+async fn strangers_who_hold_connections_keep_nobody_out_who_has_the_key() {
+    let addr = start();
+    let mut strangers = Vec::new();
+    for _ in 0..2 * MOST_UNPROVEN {
+        let mut stranger = TcpStream::connect(addr).await.unwrap();
+        stranger.write_all(b"GET /model_info").await.unwrap();
+        strangers.push(stranger);
+    }
+    let reply = ask(addr, &key().bearer()).await;
+    assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+    let reply = ask(addr, "Bearer guessed").await;
+    assert!(reply.starts_with("HTTP/1.1 401"), "{reply}");
+    assert!(reply.contains("its key"), "{reply}");
+    is_closed(&mut strangers[0]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_says_half_a_request_or_shows_no_key_is_not_waited_for() {
+    let addr = start();
+    let begun = tokio::time::Instant::now();
+    for said in [
+        "",
+        "GET /model",
+        "GET /model_info HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ] {
+        let mut slow = TcpStream::connect(addr).await.unwrap();
+        slow.write_all(said.as_bytes()).await.unwrap();
+        is_closed(&mut slow).await;
+    }
+    assert!(begun.elapsed() <= 4 * robust_http::PATIENCE);
+}
