@@ -260,7 +260,7 @@ async fn a_trajectory_settles_only_when_what_its_dead_holder_wrote_is_durable() 
 #[tokio::test]
 async fn nobody_writes_ends_or_routes_as_an_agent_that_he_is_not() {
     let mut door = door();
-    door.leases.grant(A, T).settling.over().await;
+    door.leases.grant(A, T, 1).settling.over().await;
     let denied = |status: Status| {
         assert_eq!(status.code(), tonic::Code::PermissionDenied, "{status}");
         assert!(
@@ -339,7 +339,7 @@ async fn nobody_writes_ends_or_routes_as_an_agent_that_he_is_not() {
 #[tokio::test]
 async fn a_route_is_given_back_by_whom_it_was_given_to() {
     let mut door = door();
-    door.leases.grant(A, T).settling.over().await;
+    door.leases.grant(A, T, 1).settling.over().await;
     let service = door.service.clone();
     let wanted = from_here(v1::RouteRequest {
         incarnation: A.0,
