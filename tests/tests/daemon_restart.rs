@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use robust_tests::{Daemon, JobFile};
 use serde_json::Value;
-use std::time::Duration;
 
 fn pids(status: &Value) -> Vec<(String, u64)> {
     let roles = status["roles"].as_array().unwrap();
@@ -50,19 +49,6 @@ fn a_role_that_died_while_no_daemon_ran_is_restarted() {
     daemon.launch();
     let step = before["step"].as_u64().unwrap();
     daemon.until_step(step + 3);
-}
-
-#[test]
-fn a_daemon_that_stood_still_holds_nobody_s_silence_meanwhile_against_them() {
-    let mut daemon = Daemon::start(&JobFile::small().set("job", "steps", 400));
-    let before = daemon.until_step(2);
-    // Longer than the window of any rule of this job that judges silence.
-    daemon.stand_still(Duration::from_secs(8));
-    let step = before["step"].as_u64().unwrap();
-    let after = daemon.until_step(step + 3);
-    let incidents = after["incidents"].as_array().unwrap();
-    assert_eq!(incidents.len(), 0, "{incidents:?}\n{}", daemon.logs());
-    assert_eq!(pids(&before), pids(&after), "{}", daemon.logs());
 }
 
 #[test]

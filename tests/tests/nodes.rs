@@ -3,6 +3,7 @@
 use nix::sys::signal::Signal;
 use robust_tests::{Cluster, JobFile, Net, assert_consumed_once, roles};
 use serde_json::Value;
+use std::time::Duration;
 
 const FULL: &[(&str, i64)] = &[("train", 1), ("rollout", 1), ("agent", 1)];
 const PER_STEP: usize = 16;
@@ -166,6 +167,19 @@ fn a_machine_that_is_cut_off_is_lost_and_its_stale_roles_do_no_harm_when_it_is_b
     net.cut(false);
     is_back(&mut cluster, &after);
     finish(cluster, steps, &["b", "c"]);
+}
+
+#[test]
+fn a_leader_that_stood_still_blames_nobody_on_other_machines_for_what_it_did_not_hear() {
+    let join = |cluster: &mut Cluster, node: &str| cluster.join(node, &[]);
+    let mut cluster = three(Cluster::start(&job(400)), join);
+    let before = cluster.leader.until("everybody to serve", is_whole);
+    // Longer than the window of any rule of this job that judges silence.
+    cluster.leader.stand_still(Duration::from_secs(8));
+    let after = cluster.leader.until_step(step(&before) + 3);
+    let incidents = after["incidents"].as_array().unwrap();
+    assert_eq!(incidents.len(), 0, "{incidents:?}\n{}", cluster.logs());
+    assert_eq!(places(&before), places(&after), "{}", cluster.logs());
 }
 
 /// How the weights of a rollout came, and whether its source has the same node.
