@@ -1,6 +1,7 @@
 //! What rollouts really serve, and how to damage it.
 use crate::{Daemon, roles};
 use nix::sched::{CloneFlags, setns};
+use robustd::nodes::Secret;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -18,12 +19,12 @@ impl Daemon {
     /// Their memory is read anew for that.
     pub fn until_all_serve_what_was_published(&mut self) -> Value {
         let (mut published, mut sound) = (BTreeMap::new(), BTreeSet::new());
-        let logs = self.state_dir().join("logs");
+        let state = self.state_dir();
         self.until("all rollouts to serve published bytes", |status| {
             let version = status["weight_version"].to_string();
             published.insert(version, status["weight_digest"].clone());
             for rollout in roles(status, "rollout") {
-                let Some(served) = weights_digest(&logs, rollout) else {
+                let Some(served) = weights_digest(&state, rollout) else {
                     continue;
                 };
                 let version = served["weight_version"].as_str().unwrap_or_default();
@@ -41,10 +42,10 @@ impl Daemon {
     /// Changes a bit of the weights in the memory of the rollout that serves them, without its
     /// knowing.
     pub fn flip_in_memory(&self, rollout: &Value) {
-        let (pid, logs) = (number(rollout, "pid"), self.state_dir().join("logs"));
+        let (pid, state) = (number(rollout, "pid"), self.state_dir());
         let begun = Instant::now();
         while begun.elapsed() < crate::PATIENCE {
-            let Some(served) = weights_digest(&logs, rollout) else {
+            let Some(served) = weights_digest(&state, rollout) else {
                 continue;
             };
             let chunk = served["chunk_bytes"].as_u64().unwrap_or_default() as usize;
@@ -55,7 +56,7 @@ impl Daemon {
                 continue;
             };
             flip(pid, at);
-            let now = weights_digest(&logs, rollout).expect("it serves");
+            let now = weights_digest(&state, rollout).expect("it serves");
             if now["weight_version"] == served["weight_version"] {
                 assert_ne!(now["digest"], served["digest"], "it serves other memory");
                 return;
@@ -70,9 +71,13 @@ fn number(value: &Value, key: &str) -> u64 {
 }
 
 /// What a rollout says of the memory it serves from; none while it serves nothing.
-fn weights_digest(logs: &Path, rollout: &Value) -> Option<Value> {
+fn weights_digest(state: &Path, rollout: &Value) -> Option<Value> {
     let (pid, index) = (number(rollout, "pid"), number(rollout, "index"));
-    let log = std::fs::read_to_string(logs.join(format!("rollout-{index}.log"))).ok()?;
+    let secret = Secret::read(&state.join("token")).expect("the job's token");
+    let keys = secret.job_token().engines();
+    let key = keys.of_engine(number(rollout, "incarnation")).bearer();
+    let log = state.join(format!("logs/rollout-{index}.log"));
+    let log = std::fs::read_to_string(log).ok()?;
     let (_, last) = log.rsplit_once("http_addr=")?;
     let addr = last.split_whitespace().next()?.parse().ok()?;
     // Its network may be another one than ours.
@@ -80,16 +85,17 @@ fn weights_digest(logs: &Path, rollout: &Value) -> Option<Value> {
     let asking = std::thread::spawn(move || {
         // Without the right to, it is the same one.
         let _ = setns(net, CloneFlags::CLONE_NEWNET);
-        ask(addr)
+        ask(addr, &key)
     });
     asking.join().ok()?
 }
 
-fn ask(addr: SocketAddr) -> Option<Value> {
+fn ask(addr: SocketAddr, key: &str) -> Option<Value> {
     let limit = Duration::from_secs(2);
     let mut stream = TcpStream::connect_timeout(&addr, limit).ok()?;
     stream.set_read_timeout(Some(limit)).ok()?;
-    let request = "GET /weights_digest HTTP/1.0\r\nHost: rollout\r\n\r\n";
+    let request =
+        format!("GET /weights_digest HTTP/1.0\r\nHost: {addr}\r\nAuthorization: {key}\r\n\r\n");
     stream.write_all(request.as_bytes()).ok()?;
     let mut reply = String::new();
     stream.read_to_string(&mut reply).ok()?;
