@@ -276,19 +276,25 @@ async fn bad_requests_are_refused_with_their_reason() {
     let mut stranger = fake::connect(site.state().join("roles.sock"))
         .await
         .unwrap();
-    let hello = v1::Hello {
-        incarnation: 1,
-        pid: 1,
-        ..Default::default()
-    };
-    let message = v1::RoleMessage {
-        body: Some(v1::role_message::Body::Hello(hello)),
-    };
-    let refusal = stranger
-        .attach(tokio_stream::iter([message]))
-        .await
-        .unwrap_err();
-    assert_eq!(refusal.code(), tonic::Code::FailedPrecondition);
+    // As a process that it is not; as itself, which was started for no incarnation.
+    for (pid, code) in [
+        (1, tonic::Code::PermissionDenied),
+        (std::process::id(), tonic::Code::FailedPrecondition),
+    ] {
+        let hello = v1::Hello {
+            incarnation: 1,
+            pid,
+            ..Default::default()
+        };
+        let message = v1::RoleMessage {
+            body: Some(v1::role_message::Body::Hello(hello)),
+        };
+        let refusal = stranger
+            .attach(tokio_stream::iter([message]))
+            .await
+            .unwrap_err();
+        assert_eq!(refusal.code(), code, "{refusal}");
+    }
     daemon.signal(nix::sys::signal::Signal::SIGTERM);
     assert_eq!(daemon.output().0, 143);
 }
