@@ -5,12 +5,13 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use robust_identity::network;
 use tokio::sync::Notify;
 
 /// How long a connection may live on which nobody showed a key.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// Such connections at a time. With one more the oldest is closed of the address that has the most: a stranger
-/// who holds connections open keeps nobody out.
+/// Such connections at a time. With one more the oldest is closed of the address (of IPv6: the network) that has the
+/// most: a stranger who holds connections open keeps nobody out.
 pub const MOST_UNPROVEN: usize = 64;
 /// Connections at a time, of those who have a key; each may keep a request's body in memory.
 pub const MOST_CALLERS: usize = 4096;
@@ -52,7 +53,7 @@ impl Callers {
         let (number, closes) = (table.next, Arc::new(Notify::new()));
         table.unproven.push_back(Unproven {
             number,
-            from: from.to_canonical(),
+            from: network(from),
             closes: Arc::clone(&closes),
         });
         if table.unproven.len() > MOST_UNPROVEN {

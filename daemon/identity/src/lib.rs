@@ -8,9 +8,11 @@
 //! restarted daemon goes on certifying. Processes that were certified cannot make one: they never see that
 //! secret. A certificate says what it is for in a name of the form `robust://JOB/role/17`.
 
+mod addresses;
 mod daemons;
 mod engines;
 
+pub use addresses::network;
 pub use daemons::{Callee, Caller, Daemons, Unsealed, unsealed};
 pub use engines::{EngineKey, EngineKeys};
 

@@ -6,7 +6,7 @@
 //! ```
 //! Whoever has not proven himself costs a place for [`PATIENCE`] at most, and one address has few of them: a
 //! stranger who holds connections open keeps nobody out but whoever shares his address.
-use robust_identity::{Callee, Unsealed, unsealed};
+use robust_identity::{Callee, Unsealed, network, unsealed};
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -119,7 +119,7 @@ struct Place {
 
 impl Unproven {
     fn enter(&self, of: IpAddr) -> Option<Place> {
-        let of = of.to_canonical();
+        let of = network(of);
         let mut counted = self.lock();
         if counted.all >= IN_ALL || counted.of.get(&of).is_some_and(|n| *n >= OF_ONE_ADDRESS) {
             return None;
@@ -220,7 +220,12 @@ mod tests {
         let mapped = "::ffff:10.0.0.1".parse().unwrap();
         assert!(unproven.enter(mapped).is_none(), "it is the same address");
         drop(unproven.enter(node).unwrap());
-        drop(held);
+        // One machine may have all addresses of its network.
+        let of_one_network = |host| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, host]);
+        let mut hosts = (1..=100).map(of_one_network);
+        let v6: Vec<_> = hosts.by_ref().map_while(|at| unproven.enter(at)).collect();
+        assert_eq!(v6.len(), OF_ONE_ADDRESS);
+        drop((held, v6));
         assert!(unproven.enter(stranger).is_some());
         assert!(unproven.lock().of.is_empty());
     }

@@ -3,8 +3,10 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
+
+use robust_identity::network;
 
 use crate::road::CallId;
 
@@ -73,17 +75,6 @@ impl Callers {
     /// All of them.
     pub fn take_all(&mut self) -> Vec<CallId> {
         std::mem::take(&mut self.all).into_keys().collect()
-    }
-}
-
-/// Whom an address belongs to: of IPv6 anybody has as many as he likes in a network of 64 bits.
-fn network(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(v6) => {
-            let network = v6.to_bits() >> 64 << 64;
-            IpAddr::V6(Ipv6Addr::from_bits(network))
-        }
     }
 }
 
