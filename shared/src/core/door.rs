@@ -19,7 +19,6 @@ use crate::core::roster::instance::Instance;
 use crate::core::roster::instances::Current;
 use crate::core::roster::nodes::NodeState;
 use crate::core::weights::PullOrder;
-use crate::core::work::trajectories::Finished;
 use crate::core::{Core, GangEvent, Input, Mutation, NodeEvent, RoleEvent};
 use crate::ids::{Generation, Incarnation, NodeId};
 
@@ -143,15 +142,12 @@ impl Core {
                 reward,
                 oldest_version: oldest,
                 lease,
-            } => {
-                let finished = Finished {
-                    trajectory,
-                    reward,
-                    oldest,
-                    lease,
-                };
-                self.on_finished(from.incarnation, Some(from), finished);
-            }
+            } => self.on_finished(
+                from.incarnation,
+                Some(from),
+                (trajectory, lease),
+                (reward, oldest),
+            ),
             RoleEvent::TrajectoryReturned {
                 trajectory,
                 reason,
@@ -177,15 +173,7 @@ impl Core {
                 reward,
                 oldest_version: oldest,
                 lease,
-            } => {
-                let finished = Finished {
-                    trajectory,
-                    reward,
-                    oldest,
-                    lease,
-                };
-                self.on_finished(from, None, finished);
-            }
+            } => self.on_finished(from, None, (trajectory, lease), (reward, oldest)),
             // An engine that was asked to end computes until it does, and the ranks wait for that.
             RoleEvent::Exited { .. } => self.s.roster.has_left(from),
             // The present incarnation, if there is one, speaks for itself.

@@ -8,7 +8,7 @@ use crate::core::roster::instances::Current;
 use crate::core::work::Work;
 use crate::core::work::trajectories::{Finished, Supply};
 use crate::core::{Core, JobState};
-use crate::ids::{Incarnation, Role, TrajectoryId};
+use crate::ids::{Incarnation, Role, TrajectoryId, WeightVersion};
 
 impl Core {
     /// Whether this agent worker holds the lease of this trajectory now. The driver asks before it
@@ -87,8 +87,15 @@ impl Core {
         &mut self,
         agent: Incarnation,
         present: Option<Current>,
-        finished: Finished,
+        (trajectory, lease): (TrajectoryId, u64),
+        (reward, oldest): (f64, WeightVersion),
     ) {
+        let finished = Finished {
+            trajectory,
+            reward,
+            oldest,
+            lease,
+        };
         let restores = !self.started;
         let (work, mut cx) = self.work();
         let useful = work.requests.finished(&mut cx, restores, agent, finished);
