@@ -2,7 +2,7 @@
 use super::near::{Distance, Nearby, Place, put};
 use super::standing::Standing;
 use crate::hash::IdMap;
-use crate::ids::{Incarnation, InstanceId, WeightVersion};
+use crate::ids::{Incarnation, InstanceId, Role, WeightVersion};
 use std::collections::BTreeSet;
 
 /// An engine that is to pull: whether it can wait, whether it gets traffic, what it has.
@@ -72,7 +72,13 @@ impl Sets {
         &self,
         relay: Option<Incarnation>,
     ) -> impl Iterator<Item = (WeightVersion, InstanceId)> {
-        let of = self.left.iter().filter(move |(from, ..)| *from == relay);
+        // The least that there can be: a trainer's rank is the first of all instances.
+        let first = InstanceId {
+            role: Role::Trainer,
+            index: 0,
+        };
+        let of = self.left.range((relay, WeightVersion(0), first)..);
+        let of = of.take_while(move |(from, ..)| *from == relay);
         of.map(|(_, version, id)| (*version, *id))
     }
 
