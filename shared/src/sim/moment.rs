@@ -3,7 +3,8 @@
 use super::dice::Dice;
 use super::faults::Fault;
 use super::world::World;
-use crate::core::{CELL_TABLES, Machine};
+use crate::core::{self, CELL_TABLES, Machine, RestartTarget};
+use crate::fault::At;
 use crate::ids::{InstanceId, Role};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -43,13 +44,39 @@ impl Moment {
         }
     }
 
-    /// What chance alone seldom brings at this moment, though it can come then.
-    pub(super) fn seldom_met(&self, dice: &mut Dice) -> Option<Fault> {
-        let condemned =
-            self.state == "condemned" && self.machine == Machine::Instance(Role::Rollout);
-        let index = u32::try_from(dice.below(4)).unwrap_or(0);
-        let role = Role::Rollout;
-        condemned.then_some(Fault::Scrub(InstanceId { role, index }))
+    /// What chance alone seldom brings at this moment, though it can come then: faults in their order, each with
+    /// the milliseconds from the one before.
+    pub(super) fn seldom_met(&self, dice: &mut Dice) -> Vec<(u64, Fault)> {
+        let one_of = |role, dice: &mut Dice| InstanceId {
+            role,
+            index: u32::try_from(dice.below(4)).unwrap_or(0),
+        };
+        let rollout = |dice: &mut Dice| one_of(Role::Rollout, dice);
+        match (self.machine, self.state.as_str()) {
+            (Machine::Instance(Role::Rollout), "condemned") => {
+                vec![(0, Fault::Scrub(rollout(dice)))]
+            }
+            // It finds itself damaged while it answers that it cannot do what it is armed with.
+            (Machine::Instance(Role::Rollout), "attached") if dice.chance(100) => {
+                let (who, phase) = (rollout(dice), At::phases(Role::Rollout)[0]);
+                let at = At { phase, percent: 0 };
+                let armed = Fault::Arm(who, core::Fault::Exit { code: 3 }, at);
+                vec![(0, Fault::Scrub(who)), (17, armed)]
+            }
+            // Nothing is put on record from its start to its first conversation's end, and then the daemon dies.
+            (Machine::Instance(Role::Agent), "attached") if dice.chance(200) => {
+                let renewed = RestartTarget::One(one_of(Role::Agent, dice));
+                let crash = (200 + dice.below(1500), Fault::CrashDaemon);
+                vec![(0, Fault::Restart(renewed)), crash]
+            }
+            // What it says last is still under way when it is given up.
+            (Machine::Node, "lost") => {
+                let at = 1 + u32::try_from(dice.below(2)).unwrap_or(0);
+                let device = Fault::Device(rollout(dice), dice.chance(500));
+                vec![(0, device), (0, Fault::LeaveNode(at, dice.below(8000)))]
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// Lets the world go on to that moment; not for ever.

@@ -36,14 +36,21 @@ impl Schedule {
                 continue;
             };
             let on = dice.chance(waits).then(|| Moment::draw(&mut dice));
-            let seldom = on.as_ref().and_then(|on| on.seldom_met(&mut dice));
+            let seldom = on.as_ref().map(|on| on.seldom_met(&mut dice));
+            let mut seldom = seldom.into_iter().flatten();
             let timed = Timed {
                 after_ms: dice.below(longest),
                 on,
-                fault: seldom.unwrap_or(fault),
+                fault: seldom.next().map_or(fault, |(_, fault)| fault),
             };
+            let further = seldom.map(|(after_ms, fault)| Timed {
+                after_ms,
+                on: None,
+                fault,
+            });
             let at = pick(&mut dice, self.faults.len() as u64 + 1);
-            self.faults.insert(at, timed);
+            let all = std::iter::once(timed).chain(further);
+            self.faults.splice(at..at, all);
         }
     }
 

@@ -4,6 +4,7 @@ use crate::core::{
     Core, Entries, Exit, GangEvent, Input, Outcome, Output, Record, RoleEvent, STALL,
 };
 use crate::ids::{Incarnation, NodeId, Step, TrajectoryId};
+use crate::time::Time;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -14,9 +15,11 @@ pub(super) struct Daemon {
     /// Counts its lives.
     pub life: u32,
     /// Since when it is up.
-    pub back_at: crate::time::Time,
+    pub back_at: Time,
     /// Records are being written, or it stands still: what comes in waits, and so does what follows from them.
     pub writing: bool,
+    /// When it goes on from its last standstill.
+    halted_until: Time,
     held: VecDeque<Output>,
     inbox: VecDeque<Input>,
     /// The core's state as it is on disk, entry by entry.
@@ -32,8 +35,9 @@ impl Daemon {
         Self {
             up: true,
             life: 0,
-            back_at: crate::time::Time(0),
+            back_at: Time(0),
             writing: false,
+            halted_until: Time(0),
             held: VecDeque::new(),
             inbox: VecDeque::new(),
             disk: Entries::default(),
@@ -228,6 +232,10 @@ impl World {
         if !self.daemon.up || life != self.daemon.life {
             return;
         }
+        let stands = self.daemon.halted_until.since(self.now);
+        if !stands.is_zero() {
+            return self.after(stands, Happening::Durable(life));
+        }
         self.write();
         // A daemon that dies in what follows has no record left to write.
         let written = |o: &Output| matches!(o, Output::Record(_));
@@ -240,13 +248,19 @@ impl World {
         self.hear_what_waited();
     }
 
-    /// The daemon stands still, with all that it would hear waiting.
+    /// The daemon stands still, with all that it would hear waiting, and with what it writes.
     pub fn halt_daemon(&mut self, for_: Duration) {
-        if self.daemon.idle() {
+        let stands = self.daemon.halted_until > self.now;
+        if !self.daemon.up || self.outcome.is_some() || stands {
+            return;
+        }
+        self.daemon.halted_until = self.now + for_;
+        // The first that it hears when it goes on is that it stood still.
+        if for_ > STALL {
+            self.daemon.inbox.push_front(Input::StoodStill);
+        }
+        if !self.daemon.writing {
             self.daemon.writing = true;
-            if for_ > STALL {
-                self.daemon.inbox.push_back(Input::StoodStill);
-            }
             self.after(for_, Happening::GoesOn(self.daemon.life));
         }
     }
@@ -352,6 +366,7 @@ impl World {
         self.daemon.held.clear();
         self.daemon.inbox.clear();
         self.daemon.writing = false;
+        self.daemon.halted_until = Time(0);
         self.daemon.up = false;
         self.daemon.life += 1;
         self.daemon.leases.clear();

@@ -193,8 +193,18 @@ impl World {
         }
     }
 
-    /// A node leaves the job with all its processes, and joins again later.
+    /// A node leaves the job with all its processes, and joins again later. One that is stopped goes on for that,
+    /// and says first what it could not say.
     pub fn leave_node(&mut self, at: usize, for_: Duration) {
+        let frozen = |m: &Machine| m.trouble == Some(Trouble::Frozen) && m.linked;
+        if self.machines.all.get(at).is_some_and(frozen) {
+            let m = &mut self.machines.all[at];
+            m.trouble = None;
+            let (stream, unsaid) = (m.stream, std::mem::take(&mut m.unsaid));
+            for word in unsaid {
+                self.node_said(at, stream, word);
+            }
+        }
         let node = self.node_of(at).filter(|_| self.machines.linked(at));
         if !self.trouble(at, Trouble::Left, for_) {
             return;

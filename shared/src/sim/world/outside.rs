@@ -157,6 +157,7 @@ impl World {
             Input::Start,
             Input::Timeout,
             Input::Stop,
+            Input::StoodStill,
             Input::Role(life, RoleEvent::Detached),
             Input::Node(NodeId::LEADER, NodeEvent::Beat),
             Input::ClientRouteRequested {
