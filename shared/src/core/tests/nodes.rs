@@ -148,7 +148,7 @@ fn a_node_that_is_heard_every_second_is_never_lost() {
     };
     let mut w = on(nodes, config);
     let b = w.core.node_id("b").unwrap();
-    for _ in 0..600 {
+    for _ in 0..120 {
         w.run_for(Duration::from_secs(1));
         w.feed(Input::Node(b, NodeEvent::Beat));
     }
