@@ -14,6 +14,7 @@ pub mod control;
 pub mod driver;
 pub mod grpc;
 pub mod incidents;
+mod known;
 pub mod launcher;
 pub mod leases;
 pub mod links;

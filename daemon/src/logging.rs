@@ -3,6 +3,8 @@ use clap::ValueEnum;
 use robust_proto::LOG_FORMAT_VARIABLE;
 use robust_shared::printable;
 use std::io::{IsTerminal, stderr};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use tracing_subscriber::EnvFilter;
 
 /// What a line looks like.
@@ -52,6 +54,25 @@ impl LogFormat {
             }
             Self::Human => eprintln!("robustd: {text}"),
             Self::Json => tracing::error!("{text}"),
+        }
+    }
+}
+
+/// Lines that anybody can cause are written so often at most.
+const SAID_EVERY: Duration = Duration::from_secs(1);
+
+/// Lines of the log, few of them however many there would be.
+#[derive(Debug, Default)]
+pub struct Seldom(Mutex<Option<Instant>>);
+
+impl Seldom {
+    /// A line, unless one was written just now.
+    pub fn say(&self, line: impl FnOnce() -> String) {
+        // No code can panic while it holds the lock, so a poisoned time is as good as any.
+        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.is_none_or(|at| at.elapsed() >= SAID_EVERY) {
+            *said = Some(Instant::now());
+            tracing::warn!("{}", line());
         }
     }
 }

@@ -1,5 +1,5 @@
 //! The command line of a role process.
-use crate::launcher::{SpawnSpec, held_back};
+use crate::launcher::{OWNER_VARIABLE, SpawnSpec, held_back};
 use crate::logging::LogFormat;
 use crate::nodes::JobToken;
 use crate::state::{StateDir, StateDirError, write_private};
@@ -25,10 +25,7 @@ pub const ARITHMETIC: [(&str, &str); 2] = [("OMP_NUM_THREADS", "1"), ("MKL_CBWR"
 /// reads it too.
 const WEIGHTS_BUFFER_VARIABLE: &str = "ROBUST_WEIGHTS_BUFFER_MIB";
 
-/// Names, in a role's environment, the state directory it belongs to: found again by it when nobody
-/// remembers the process.
-pub const OWNER_VARIABLE: &str = "ROBUST_ROLE_OF";
-/// Its incarnation, in the same place.
+/// A role's incarnation, beside [`OWNER_VARIABLE`] in its environment.
 pub const INCARNATION_VARIABLE: &str = "ROBUST_INCARNATION";
 
 /// The programs of roles.

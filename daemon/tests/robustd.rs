@@ -305,30 +305,21 @@ async fn over_tcp_only_the_tokens_holder_is_answered_and_the_report_outlives_the
     let daemon = site.start_with(&["--listen", "127.0.0.1:0", "--linger", "60"]);
     site.wait_for("end of the job", |s| s.state == "completed")
         .await;
-    let log = site.log();
-    let addr = log
-        .split("control API on ")
-        .nth(1)
-        .unwrap()
-        .split(',')
-        .next()
-        .unwrap();
-    let channel = Endpoint::from_shared(format!("http://{addr}"))
-        .unwrap()
-        .connect()
-        .await
-        .unwrap();
-    let mut control = ControlClient::new(channel);
-    let refusal = control
-        .get_report(v1::GetReportRequest {})
-        .await
-        .unwrap_err();
-    assert_eq!(refusal.code(), tonic::Code::Unauthenticated);
+    // As tools of earlier builds did: nobody answers, and what they show is not looked at.
     let token = fs::read_to_string(site.state().join("token")).unwrap();
-    let mut request = tonic::Request::new(v1::GetReportRequest {});
-    let bearer = format!("Bearer {}", token.trim()).parse().unwrap();
-    request.metadata_mut().insert("authorization", bearer);
-    let report = control.get_report(request).await.unwrap().into_inner();
+    let plain = Endpoint::from_shared(format!("http://{}", site.listens_at())).unwrap();
+    if let Ok(channel) = plain.connect().await {
+        let mut request = tonic::Request::new(v1::GetReportRequest {});
+        let bearer = format!("Bearer {}", token.trim()).parse().unwrap();
+        request.metadata_mut().insert("authorization", bearer);
+        let answer = ControlClient::new(channel).get_report(request).await;
+        answer.unwrap_err();
+    }
+    let guess = "0".repeat(64);
+    site.control_by(&guess).await.unwrap_err();
+    let mut control = site.control_by(&token).await.unwrap();
+    let report = control.get_report(v1::GetReportRequest {}).await;
+    let report = report.unwrap().into_inner();
     assert_eq!(
         (report.steps, report.trajectories, report.state.as_str()),
         (2, 8, "completed")
@@ -347,7 +338,8 @@ fn refuse(site: &Site, more: &[&str], code: i32, what: &str) {
 #[test]
 fn bad_input_gives_one_clear_error_and_its_exit_code() {
     let site = Site::new(3);
-    refuse(&site, &["--listen", "0.0.0.0:1"], 5, "TLS");
+    refuse(&site, &["--router", "0.0.0.0:1"], 5, "TLS");
+    refuse(&site, &["--listen", "7070"], 5, "--listen 7070");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = taken.local_addr().unwrap().to_string();
     refuse(&site, &["--listen", &addr], 5, "in use");

@@ -42,7 +42,7 @@ impl Cluster {
         command.extend(["--listen-nodes", &addr].map(str::to_owned));
         command.extend(more.iter().map(|word| (*word).to_owned()));
         let leader = Daemon::start_by(job, &[], command);
-        let token = leader.state_dir().join("token");
+        let token = leader.state_dir().join("nodes.token");
         Self {
             leader,
             addr,

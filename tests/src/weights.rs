@@ -73,7 +73,7 @@ fn number(value: &Value, key: &str) -> u64 {
 /// What a rollout says of the memory it serves from; none while it serves nothing.
 fn weights_digest(state: &Path, rollout: &Value) -> Option<Value> {
     let (pid, index) = (number(rollout, "pid"), number(rollout, "index"));
-    let secret = Secret::read(&state.join("token")).expect("the job's token");
+    let secret = Secret::read(&state.join("nodes.token")).expect("the job's token");
     let keys = secret.job_token().engines();
     let key = keys.of_engine(number(rollout, "incarnation")).bearer();
     let log = state.join(format!("logs/rollout-{index}.log"));

@@ -85,13 +85,12 @@ fn a_missing_model_is_refused_with_its_path() {
 }
 
 #[test]
-fn an_address_that_is_not_loopback_is_refused_until_tls() {
-    refused(
-        &JobFile::small(),
-        &["--listen", "0.0.0.0:0"],
-        5,
-        &["loopback", "TLS"],
-    );
+fn an_address_where_nothing_is_encrypted_is_refused_unless_it_is_loopback() {
+    let flags = ["--metrics", "--router"];
+    for flag in flags {
+        let given = [flag, "0.0.0.0:0"];
+        refused(&JobFile::small(), &given, 5, &[flag, "loopback", "TLS"]);
+    }
 }
 
 #[test]

@@ -75,12 +75,15 @@ pub struct Global {
     /// State directory of the daemon
     #[arg(long, global = true, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// Loopback address of a daemon started with --listen, instead of its socket
-    #[arg(long, global = true, value_name = "IP:PORT")]
+    /// Address of a daemon started with --listen, here or on another machine, instead of its socket
+    #[arg(long, global = true, value_name = "HOST:PORT")]
     pub connect: Option<String>,
     /// File with the token for --connect [default: `token` in the state directory]
     #[arg(long, global = true, value_name = "FILE", requires = "connect")]
     pub token_file: Option<PathBuf>,
+    /// Named daemon of ~/.config/robust/contexts.toml: its state_dir, or connect and token_file
+    #[arg(long, global = true, value_name = "NAME", conflicts_with_all = ["state_dir", "connect", "token_file"])]
+    pub context: Option<String>,
     /// Print JSON; errors too, as one object on stderr
     #[arg(long, global = true)]
     pub json: bool,

@@ -1,20 +1,17 @@
 //! Where the daemon listens and how to get a client for it.
 use crate::error::CliError;
 use hyper_util::rt::TokioIo;
+use robust_identity::{Caller, Holders, Unsealed, unsealed};
 use robust_proto::endpoint::default_state_dir;
 use robust_proto::v1;
 use robust_proto::v1::control_client::ControlClient;
 use std::io;
-use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::net::{TcpStream, UnixStream};
-use tonic::metadata::{Ascii, MetadataValue};
-use tonic::service::Interceptor;
-use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Uri};
-use tonic::{Request, Status, Streaming};
+use tonic::{Status, Streaming};
 
 /// A daemon that takes longer than this to answer a plain question is hung or gone.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -24,8 +21,8 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 /// Reports of long runs are large.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// A client that adds the token, where one is needed, to every call.
-pub type Client = ControlClient<InterceptedService<Channel, Bearer>>;
+/// A client of the daemon.
+pub type Client = ControlClient<Channel>;
 
 /// Where a daemon listens.
 #[derive(Clone, Debug)]
@@ -35,28 +32,15 @@ pub enum Endpoint {
         /// The state directory.
         state_dir: PathBuf,
     },
-    /// Loopback TCP (`robustd --listen`).
+    /// TCP (`robustd --listen`), with TLS.
     Tcp {
-        /// The address.
-        addr: SocketAddr,
-        /// The token of its token file.
-        token: MetadataValue<Ascii>,
+        /// Host and port.
+        at: String,
+        /// Where the token is.
+        token_file: PathBuf,
+        /// Proves to have it, and that the daemon has it.
+        caller: Caller,
     },
-}
-
-/// Puts `authorization: Bearer TOKEN` on every request.
-#[derive(Clone)]
-pub struct Bearer(Option<MetadataValue<Ascii>>);
-
-impl Interceptor for Bearer {
-    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        if let Some(value) = &self.0 {
-            request
-                .metadata_mut()
-                .insert("authorization", value.clone());
-        }
-        Ok(request)
-    }
 }
 
 impl Endpoint {
@@ -70,26 +54,31 @@ impl Endpoint {
         let Some(text) = connect else {
             return Ok(Endpoint::Unix { state_dir });
         };
-        let addr: SocketAddr = text
-            .parse()
-            .map_err(|e| CliError::Usage(format!("--connect {text}: {e}; write IP:PORT")))?;
-        if !addr.ip().is_loopback() {
-            return Err(CliError::Usage(format!(
-                "--connect {addr}: only loopback addresses can be used, because nothing is \
-                 encrypted; forward the port with ssh -L instead"
-            )));
+        let port = text
+            .rsplit_once(':')
+            .map(|(host, port)| (host, port.parse::<u16>()));
+        if !port.is_some_and(|(host, port)| !host.is_empty() && port.is_ok()) {
+            let text = format!("--connect {text}: write HOST:PORT, such as 10.0.0.1:7070");
+            return Err(CliError::Usage(text));
         }
-        let file = token_file.map_or_else(|| state_dir.join("token"), Path::to_path_buf);
-        let text = std::fs::read_to_string(&file).map_err(|e| {
+        let token_file = token_file.map_or_else(|| state_dir.join("token"), Path::to_path_buf);
+        let token = std::fs::read_to_string(&token_file).map_err(|e| {
             CliError::Usage(format!(
                 "cannot read the token file {}: {e}; name the daemon's with --token-file",
-                file.display()
+                token_file.display()
             ))
         })?;
-        let token = format!("Bearer {}", text.trim())
-            .parse()
-            .map_err(|_| CliError::Usage(format!("{} holds no usable token", file.display())))?;
-        Ok(Endpoint::Tcp { addr, token })
+        if token.trim().is_empty() {
+            let text = format!("the token file {} is empty", token_file.display());
+            return Err(CliError::Usage(text));
+        }
+        let caller = Holders::of(&token).and_then(|holders| holders.caller());
+        let caller = caller.map_err(|e| CliError::Failed(e.to_string()))?;
+        Ok(Endpoint::Tcp {
+            at: text.to_owned(),
+            token_file,
+            caller,
+        })
     }
 
     /// The state directory whose files can be read from here.
@@ -104,7 +93,7 @@ impl Endpoint {
     pub fn place(&self) -> String {
         match self {
             Endpoint::Unix { .. } => format!("unix socket {}", self.socket().display()),
-            Endpoint::Tcp { addr, .. } => format!("tcp {addr}"),
+            Endpoint::Tcp { at, .. } => format!("tcp {at}"),
         }
     }
 
@@ -117,8 +106,8 @@ impl Endpoint {
                  or name another's state directory with --state-dir DIR or ROBUST_STATE_DIR",
                 state_dir.display()
             ),
-            Endpoint::Tcp { addr, .. } => {
-                format!("start one that listens there:  robustd --job FILE --listen {addr}")
+            Endpoint::Tcp { at, .. } => {
+                format!("start one that listens there:  robustd --job FILE --listen {at}")
             }
         }
     }
@@ -166,7 +155,7 @@ impl Endpoint {
             .http2_keep_alive_interval(KEEPALIVE)
             .keep_alive_timeout(ANSWER_WITHIN)
             .keep_alive_while_idle(true);
-        let (channel, token) = match self {
+        let channel = match self {
             Endpoint::Unix { .. } => {
                 let path = self.socket();
                 let owner = std::fs::metadata(&path).map_err(refused)?.uid();
@@ -180,23 +169,46 @@ impl Endpoint {
                     let path = path.clone();
                     async move { UnixStream::connect(path).await.map(TokioIo::new) }
                 });
-                (endpoint.connect_with_connector(connector).await, None)
+                endpoint.connect_with_connector(connector).await
             }
-            Endpoint::Tcp { addr, token } => {
-                let addr = *addr;
-                drop(TcpStream::connect(addr).await.map_err(refused)?);
-                let connector = tower::service_fn(move |_: Uri| async move {
-                    TcpStream::connect(addr).await.map(TokioIo::new)
+            Endpoint::Tcp {
+                at,
+                token_file,
+                caller,
+            } => {
+                let stream = TcpStream::connect(at).await.map_err(refused)?;
+                let sealed = caller.call(stream).await;
+                drop(sealed.map_err(|e| self.unproven(token_file, &e))?);
+                let (at, caller) = (at.clone(), caller.clone());
+                let connector = tower::service_fn(move |_: Uri| {
+                    let (at, caller) = (at.clone(), caller.clone());
+                    async move {
+                        let stream = TcpStream::connect(at).await?;
+                        stream.set_nodelay(true)?;
+                        caller.call(stream).await.map(TokioIo::new)
+                    }
                 });
-                (
-                    endpoint.connect_with_connector(connector).await,
-                    Some(token.clone()),
-                )
+                endpoint.connect_with_connector(connector).await
             }
         };
         let channel = channel.map_err(|e| self.no_daemon(error_chain(&e)))?;
-        let client = ControlClient::with_interceptor(channel, Bearer(token));
-        Ok(client.max_decoding_message_size(MAX_MESSAGE_BYTES))
+        Ok(ControlClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES))
+    }
+
+    /// What keeps the two sides from believing each other.
+    fn unproven(&self, token_file: &Path, error: &io::Error) -> CliError {
+        match unsealed(error) {
+            Some(Unsealed::OtherToken) => CliError::Refused(format!(
+                "wrong token: who listens at {} knows none as in {}; copy `token` of the daemon's state \
+                 directory, and name the copy with --token-file",
+                self.place(),
+                token_file.display()
+            )),
+            Some(Unsealed::NoTls) => self.no_daemon(
+                "it speaks no TLS 1.3: is it the --listen of a robustd, of this build?".to_owned(),
+            ),
+            None => self.no_daemon(error.to_string()),
+        }
     }
 
     /// Asks one question with the time limit that a plain answer may take.

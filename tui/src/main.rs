@@ -10,6 +10,7 @@ mod cascade;
 mod cli;
 mod commands;
 mod console;
+mod contexts;
 mod endpoint;
 mod error;
 mod format;

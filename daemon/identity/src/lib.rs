@@ -11,10 +11,14 @@
 mod addresses;
 mod daemons;
 mod engines;
+mod holders;
+mod tls;
 
 pub use addresses::network;
-pub use daemons::{Callee, Caller, Daemons, Unsealed, unsealed};
+pub use daemons::Daemons;
 pub use engines::{EngineKey, EngineKeys};
+pub use holders::{Door, Holders};
+pub use tls::{Callee, Caller, Unsealed, unsealed};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -75,9 +79,14 @@ impl Authority {
     /// Certifies a new key for `whose`, such as `role/17`: certificate, key and the authority's
     /// certificate, in PEM. Good for as long as the authority: it ends with the job's secret.
     pub fn issue(&self, whose: &str) -> Result<String, IdentityError> {
+        self.issue_named(whose, MEMBER)
+    }
+
+    /// The same, with another name than [`MEMBER`] that callers check.
+    fn issue_named(&self, whose: &str, named: &str) -> Result<String, IdentityError> {
         let key = KeyPair::generate_for(&PKCS_ED25519)?;
         let name = format!("robust://{}/{whose}", self.job);
-        let mut params = CertificateParams::new(vec![MEMBER.to_owned()])?;
+        let mut params = CertificateParams::new(vec![named.to_owned()])?;
         params
             .subject_alt_names
             .push(SanType::URI(name.as_str().try_into()?));

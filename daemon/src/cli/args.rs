@@ -28,10 +28,11 @@ pub struct Args {
     /// $XDG_RUNTIME_DIR/robust, else /tmp/robust-UID]
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// Serve the control API on this loopback TCP address too (token in STATE/token)
+    /// Serve the control API on this TCP address too, over TLS 1.3, to who has the token in STATE/token:
+    /// robustctl --connect
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<String>,
-    /// With --listen: whoever shows what is in this file may look and change nothing [made if missing]
+    /// With --listen: whoever has what is in this file may look and change nothing [made if missing]
     #[arg(long, value_name = "FILE", requires = "listen")]
     pub viewer_token_file: Option<PathBuf>,
     /// Serve Prometheus metrics on this loopback TCP address (http://ADDR/metrics, no token)
@@ -48,7 +49,7 @@ pub struct Args {
     /// Let other daemons join the job as its nodes at this TCP address
     #[arg(long, value_name = "ADDR", conflicts_with = "join")]
     pub listen_nodes: Option<String>,
-    /// What leader and nodes prove to each other to know [default for the leader: STATE/token]
+    /// What leader and nodes prove to each other to know [default for the leader: STATE/nodes.token]
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     /// Where other nodes reach this one's roles [default: the address of --listen-nodes, or that

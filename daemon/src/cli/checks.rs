@@ -4,7 +4,7 @@ use super::failure::Failure;
 use super::sampled::Sampled;
 use super::warmup::{cache_dir, is_complete};
 use crate::control::{Prompts, read_dataset};
-use crate::grpc::{for_nodes, loopback_only};
+use crate::grpc::{for_nodes, loopback_only, reachable};
 use crate::nodes::Secret;
 use crate::services;
 use crate::traces;
@@ -55,7 +55,10 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
         let given = given.as_deref();
         given.map(|given| loopback_only(flag, given)).transpose()
     };
-    let listen = loopback("--listen", &args.listen)?;
+    let listen = args.listen.as_deref();
+    let listen = listen
+        .map(|given| reachable("--listen", given))
+        .transpose()?;
     let metrics = loopback("--metrics", &args.metrics)?;
     let router = loopback("--router", &args.router)?;
     let otlp = args.otlp.as_deref().map(traces::endpoint).transpose()?;

@@ -1,13 +1,13 @@
 //! The TCP addresses, bound before anything is started.
 use super::checks::Prepared;
 use super::failure::Failure;
-use crate::grpc::{Token, Tokens, bind_tcp};
+use crate::grpc::{Rights, Token, Tokens, bind_tcp};
 use crate::links::RouteEvent;
 use crate::nodes::{Digests, JobFiles, NodeHostService, NodeLinkEvent, Secret, Sessions, Shards};
 use crate::router::{self, Serving};
-use crate::state::StateDir;
+use crate::state::{Readers, StateDir, read_private};
 use crate::tell::Tell;
-use robust_identity::{Callee, EngineKeys};
+use robust_identity::{Callee, Door, EngineKeys, IdentityError};
 use robust_proto::v1;
 use robust_shared::job::Job;
 use robust_tree::lend_ports;
@@ -22,7 +22,7 @@ use tokio::sync::watch;
 /// What is listened on besides the sockets.
 pub(super) struct Listeners {
     /// For operators' tools.
-    pub control: Option<(TcpListener, Tokens)>,
+    pub control: Option<(TcpListener, Door<Rights>)>,
     /// For Prometheus.
     pub metrics: Option<TcpListener>,
     /// For clients of the engines.
@@ -50,6 +50,10 @@ impl Listeners {
         state: &StateDir,
         is_new: bool,
     ) -> Result<Self, Failure> {
+        let secret = match prepared.secret.clone() {
+            Some(secret) => secret,
+            None => own_secret(state, is_new)?,
+        };
         let viewer = prepared.viewer_token.as_deref();
         let control = match prepared.listen {
             Some(addr) => {
@@ -57,13 +61,10 @@ impl Listeners {
                     operator: Token::load_or_create(&state.token())?,
                     viewer: viewer.map(Token::load_or_create_shared).transpose()?,
                 };
-                Some((bind_tcp("--listen", addr).await?, tokens))
+                let door = tokens.door().map_err(no_tls("TLS for robustctl"))?;
+                Some((bind_tcp("--listen", addr).await?, door))
             }
             None => None,
-        };
-        let secret = match prepared.secret.clone() {
-            Some(secret) => secret,
-            None => Token::load_or_create(&state.token())?.secret(),
         };
         let run = state.run(is_new)?;
         let nodes = match prepared.nodes {
@@ -107,15 +108,37 @@ impl Listeners {
     }
 }
 
+/// What the job's daemons prove to each other where no file was named. Until there was a token for them alone they
+/// had the operators': those that have it go on with it, and operators get another.
+fn own_secret(state: &StateDir, is_new: bool) -> Result<Secret, Failure> {
+    let (nodes, operators) = (state.nodes_token(), state.token());
+    if !is_new && !nodes.exists() && read_private(&operators, Readers::Owner)?.is_some() {
+        tracing::warn!(
+            "{} is the nodes' from now on, and operators need a copy of the new {}",
+            nodes.display(),
+            operators.display()
+        );
+        fs::rename(&operators, &nodes).map_err(|source| Failure::Start {
+            what: "a token for nodes",
+            source,
+        })?;
+    }
+    Ok(Token::load_or_create(&nodes)?.secret())
+}
+
 /// Answers the job's nodes, and nobody else.
 fn callee(secret: &Secret) -> Result<Callee, Failure> {
     let made = secret
         .daemons()
         .and_then(|daemons| daemons.callee("control"));
-    made.map_err(|error| Failure::Start {
-        what: "TLS for nodes",
+    made.map_err(no_tls("TLS for nodes"))
+}
+
+fn no_tls(what: &'static str) -> impl FnOnce(IdentityError) -> Failure {
+    move |error| Failure::Start {
+        what,
         source: io::Error::other(error),
-    })
+    }
 }
 
 /// Whether the trainer's own loop asks the job's engines.
@@ -192,5 +215,32 @@ impl NodesListener {
             sessions: Sessions::default(),
             numbers: Arc::new(AtomicU64::new(1)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn nodes_and_operators_have_tokens_of_their_own_and_nodes_keep_the_one_of_an_earlier_build() {
+        let temp = tempfile::tempdir().unwrap();
+        let state = StateDir::make(temp.path()).unwrap();
+        let earlier = Token::load_or_create(&state.token()).unwrap();
+        let of = |secret: Secret| secret.job_token().reveal().to_owned();
+        let new = of(own_secret(&state, true).unwrap());
+        assert_ne!(
+            new,
+            of(earlier.secret()),
+            "a new job's nodes have their own"
+        );
+        assert_eq!(Token::load_or_create(&state.token()).unwrap(), earlier);
+        fs::remove_file(state.nodes_token()).unwrap();
+        let kept = of(own_secret(&state, false).unwrap());
+        assert_eq!(kept, of(earlier.secret()), "its roles and nodes go on");
+        assert!(!state.token().exists());
+        assert_ne!(Token::load_or_create(&state.token()).unwrap(), earlier);
+        assert_eq!(of(own_secret(&state, false).unwrap()), kept);
     }
 }

@@ -200,14 +200,14 @@ impl Daemon {
             "control socket",
             grpc::serve_control(control_socket, control.clone()),
         ));
-        if let Some((listener, tokens)) = listeners.control {
+        if let Some((listener, door)) = listeners.control {
             let at = listener
                 .local_addr()
                 .map_or_else(|_| String::new(), |a| a.to_string());
             tracing::info!("control API on {at}, token in {}", state.token().display());
             servers.spawn(served(
                 "control address",
-                serve_tcp(listener, control, tokens),
+                serve_tcp(listener, control, door),
             ));
         }
         if let Some(listener) = listeners.metrics {

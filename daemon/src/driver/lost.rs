@@ -15,11 +15,12 @@
 //! was set aside.
 use super::adopt::{AdoptError, Past};
 use super::saved::Saved;
+use crate::launcher::OWNER_VARIABLE;
 use crate::launcher::{self, kill_and_wait};
 use crate::snapshots::SnapshotShards;
 use crate::state::{StateDir, WrittenJob};
 use crate::store::{OpenNote, Store};
-use crate::worker::{INCARNATION_VARIABLE, OWNER_VARIABLE};
+use crate::worker::INCARNATION_VARIABLE;
 use robust_ckpt::slot::{Seal, held};
 use robust_ckpt::{Checkpoint, list, newest_complete};
 use robust_proto::v1;

@@ -1,142 +1,105 @@
-//! Connections of operators' tools over TCP, each within its bounds until it shows a token.
+//! Connections of operators' tools over TCP, handed on once it is proven whose token they hold.
 //!
 //! ```text
-//!  accept ──► among the callers without a token, of whom there are few ──► the calls
-//!                │ the oldest of too many, or too long without: closed
+//!  accept ──► among the unproven, of whom there are few ──► TLS, both certified ──► the calls, with its rights
+//!                │ the oldest of too many, or too slow: closed
 //! ```
-use robust_http::{Caller, Callers, PATIENCE};
+use super::rights::{Caller, Peer, Rights};
+use crate::known::Known;
+use crate::logging::Seldom;
+use robust_http::{Callers, PATIENCE};
+use robust_identity::{Door, Unsealed, unsealed};
 use std::io;
-use std::pin::Pin;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
+use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::server::{Connected, TcpConnectInfo};
+use tonic::transport::server::Connected;
 
 /// After an error that is the machine's own, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Taken and not served yet.
+/// Proven and not served yet.
 const WAITING: usize = 16;
 
-/// A connection that is closed unless it shows a token in time.
-pub(super) struct Bounded {
-    stream: TcpStream,
-    caller: Arc<Caller>,
-    closes: Pin<Box<dyn Future<Output = ()> + Send>>,
-    closed: bool,
-}
-
-/// What requests know of their connection.
-#[derive(Clone)]
-pub(super) struct Connection {
-    /// Its addresses.
-    pub tcp: TcpConnectInfo,
-    caller: Arc<Caller>,
-}
-
-impl Connection {
-    /// A request on it showed a token.
-    pub fn proves(&self) {
-        self.caller.proves();
-    }
-}
+/// A proven connection.
+pub(super) type Sealed = Known<TlsStream<TcpStream>, Caller>;
 
 /// Takes the listener's connections, for as long as the stream is kept.
-pub(super) fn bounded(listener: TcpListener) -> ReceiverStream<io::Result<Bounded>> {
-    let (taken, stream) = mpsc::channel(WAITING);
-    tokio::spawn(accept(listener, taken));
+pub(super) fn bounded(
+    listener: TcpListener,
+    door: Door<Rights>,
+) -> ReceiverStream<io::Result<Sealed>> {
+    let (proven, stream) = mpsc::channel(WAITING);
+    tokio::spawn(accept(listener, door, proven));
     ReceiverStream::new(stream)
 }
 
-async fn accept(listener: TcpListener, taken: mpsc::Sender<io::Result<Bounded>>) {
-    let callers = Callers::default();
+async fn accept(
+    listener: TcpListener,
+    door: Door<Rights>,
+    proven: mpsc::Sender<io::Result<Sealed>>,
+) {
+    let (callers, log) = (Callers::default(), Arc::new(Seldom::default()));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = taken.closed() => return,
+            () = proven.closed() => return,
         };
         let (stream, from) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::debug!("no connection of a tool can be taken: {error}");
+                log.say(|| format!("no connection of a tool can be taken: {error}"));
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
         };
         let Some(caller) = callers.enter(from.ip()) else {
-            tracing::debug!("a connection from {from} was closed: there are too many");
+            log.say(|| format!("a connection from {from} was closed: there are too many"));
             continue;
         };
-        let waits = Arc::clone(&caller);
-        let closes = Box::pin(async move { waits.without_key().await });
-        let bounded = Bounded {
-            stream,
-            caller,
-            closes,
-            closed: false,
-        };
-        if taken.send(Ok(bounded)).await.is_err() {
-            return;
+        let (door, proven, log) = (door.clone(), proven.clone(), Arc::clone(&log));
+        tokio::spawn(async move {
+            match answer(&door, &caller, stream).await {
+                Ok((rights, stream)) => {
+                    caller.proves();
+                    let tcp = stream.get_ref().0.connect_info();
+                    let known = Caller::new(Peer::Tcp(tcp, caller), rights);
+                    // Fails only when nobody serves any more.
+                    let _ = proven.send(Ok(Known::new(stream, known))).await;
+                }
+                Err(error) => log.say(|| refusal(from, &error)),
+            }
+        });
+    }
+}
+
+async fn answer(
+    door: &Door<Rights>,
+    caller: &robust_http::Caller,
+    stream: TcpStream,
+) -> io::Result<(Rights, TlsStream<TcpStream>)> {
+    stream.set_nodelay(true)?;
+    tokio::select! {
+        answered = door.answer(stream) => answered,
+        () = caller.without_key() => {
+            let text = format!("no token was proven within {PATIENCE:?}, or others came");
+            Err(io::Error::new(io::ErrorKind::TimedOut, text))
         }
     }
 }
 
-impl Connected for Bounded {
-    type ConnectInfo = Connection;
-
-    fn connect_info(&self) -> Connection {
-        let caller = Arc::clone(&self.caller);
-        let tcp = self.stream.connect_info();
-        Connection { tcp, caller }
-    }
-}
-
-impl AsyncRead for Bounded {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        to: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.closed || self.closes.as_mut().poll(cx).is_ready() {
-            self.closed = true;
-            let text = format!("no token was shown within {PATIENCE:?}");
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text)));
+fn refusal(from: SocketAddr, error: &io::Error) -> String {
+    let why = match unsealed(error) {
+        Some(Unsealed::OtherToken) => "it has no token of this daemon".to_owned(),
+        Some(Unsealed::NoTls) => {
+            "it speaks no TLS 1.3: is it a robustctl of an earlier build?".to_owned()
         }
-        Pin::new(&mut self.stream).poll_read(cx, to)
-    }
-}
-
-impl AsyncWrite for Bounded {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        from: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, from)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        from: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, from)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
+        None => error.to_string(),
+    };
+    format!("a tool at {from} was refused: {why}")
 }
 
 #[cfg(test)]
@@ -144,49 +107,70 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use robust_http::MOST_UNPROVEN;
+    use robust_identity::Holders;
     use tokio::io::AsyncReadExt;
     use tokio_stream::StreamExt;
 
-    /// How a connection ends that nobody ends at the other side.
-    async fn refused(of: &mut Bounded) -> io::Error {
-        let mut byte = [0];
-        let read = tokio::time::timeout(2 * PATIENCE, of.read(&mut byte)).await;
-        read.unwrap().unwrap_err()
+    const OPERATOR: &str = "an operator's token, of 256 bits";
+    const VIEWER: &str = "a viewer's token, of 256 bits";
+
+    async fn served() -> (SocketAddr, ReceiverStream<io::Result<Sealed>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let tokens = [(OPERATOR, Rights::Operator), (VIEWER, Rights::Viewer)];
+        let tokens = tokens.map(|(token, rights)| (Holders::of(token).unwrap(), rights));
+        (at, bounded(listener, Door::of(tokens.into()).unwrap()))
+    }
+
+    async fn call(at: SocketAddr, token: &str) -> io::Result<()> {
+        let caller = Holders::of(token).unwrap().caller().unwrap();
+        let mut stream = caller.call(TcpStream::connect(at).await?).await?;
+        // The callee's refusal comes after the caller's own part is done.
+        stream.read(&mut [0]).await.map(drop)
+    }
+
+    /// Whether the daemon ended a connection on which nobody says anything.
+    async fn is_closed(stranger: &mut TcpStream, within: Duration) -> bool {
+        let read = tokio::time::timeout(within, stranger.read(&mut [0])).await;
+        read.is_ok_and(|read| !matches!(read, Ok(1..)))
+    }
+
+    #[tokio::test]
+    async fn a_connection_has_the_rights_of_the_token_that_was_proven_on_it() {
+        let (at, mut proven) = served().await;
+        for (token, rights) in [(VIEWER, Rights::Viewer), (OPERATOR, Rights::Operator)] {
+            let calling = tokio::spawn(call(at, token));
+            let connection = proven.next().await.unwrap().unwrap();
+            assert_eq!(connection.connect_info().rights(), rights);
+            drop(connection);
+            let _ = calling.await.unwrap();
+        }
+        let refused = call(at, "a guess").await.unwrap_err();
+        assert_eq!(unsealed(&refused), Some(Unsealed::OtherToken));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_on_which_nobody_shows_a_token_is_closed_in_time_and_another_is_not() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let at = listener.local_addr().unwrap();
-        let mut taken = bounded(listener);
-        let (_one, _other) = (
-            TcpStream::connect(at).await.unwrap(),
-            TcpStream::connect(at).await.unwrap(),
-        );
-        let mut silent = taken.next().await.unwrap().unwrap();
-        let mut keyed = taken.next().await.unwrap().unwrap();
-        keyed.connect_info().proves();
-        let error = refused(&mut silent).await;
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
-        refused(&mut silent).await;
-        let waiting = tokio::time::timeout(10 * PATIENCE, keyed.read(&mut [0])).await;
-        assert!(waiting.is_err(), "it may say nothing for long");
+    async fn a_connection_on_which_nobody_proves_a_token_is_closed_in_time() {
+        let (at, _proven) = served().await;
+        let mut silent = TcpStream::connect(at).await.unwrap();
+        assert!(is_closed(&mut silent, 2 * PATIENCE).await);
     }
 
     #[tokio::test]
     async fn strangers_who_hold_connections_make_room_for_the_next() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let at = listener.local_addr().unwrap();
-        let mut taken = bounded(listener);
-        let (mut callers, mut served) = (Vec::new(), Vec::new());
-        for _ in 0..=MOST_UNPROVEN {
-            callers.push(TcpStream::connect(at).await.unwrap());
-            served.push(taken.next().await.unwrap().unwrap());
+        let (at, mut proven) = served().await;
+        let mut strangers = Vec::new();
+        for _ in 0..MOST_UNPROVEN {
+            strangers.push(TcpStream::connect(at).await.unwrap());
         }
-        refused(&mut served[0]).await;
-        let mut byte = [0];
-        let newest = served.last_mut().unwrap().read(&mut byte);
-        let newest = tokio::time::timeout(Duration::from_millis(50), newest).await;
-        assert!(newest.is_err(), "it is not closed");
+        let calling = tokio::spawn(call(at, OPERATOR));
+        let connection = proven.next().await.unwrap().unwrap();
+        let mut closed = 0;
+        for stranger in &mut strangers {
+            closed += u32::from(is_closed(stranger, Duration::from_millis(20)).await);
+        }
+        assert_eq!(closed, 1, "one made room");
+        drop(connection);
+        let _ = calling.await.unwrap();
     }
 }

@@ -3,11 +3,13 @@
 //! ```text
 //!  socket (mode 0600) ── operator ──┐            ┌─ reads ────────────────────────► service
 //!  TCP, operator's token ───────────┤──► Gate ──►├─ changes: logged ──► service ──► logged
-//!  TCP, viewer's token ── viewer ───┘            └─ a viewer's change: refused, logged if few are
+//!  TCP, viewer's token ── viewer ───┤            └─ a viewer's change, whatever a role asks: refused, logged if
+//!  socket, a role's process ── role ┘               few are
 //! ```
 //! Rights are looked at before anything of the request's body is read, and a body has a bound.
 //! By the method's name, for all of them: one that nobody thought of is a change, so that it is the
 //! operators' and logged.
+use super::rights::{Caller, Rights};
 use crate::audit::Audit;
 use prost::Message;
 use robust_proto::v1;
@@ -18,18 +20,7 @@ use tonic::body::Body;
 use tonic::codegen::http::{HeaderMap, Request, Response};
 use tonic::codegen::{BoxFuture, Service};
 use tonic::server::NamedService;
-use tonic::transport::server::{TcpConnectInfo, UdsConnectInfo};
 use tonic::{Code, Status};
-
-/// What the shown token allows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Rights {
-    /// Everything.
-    #[default]
-    Operator,
-    /// To look.
-    Viewer,
-}
 
 /// A request that changes something is some hundred bytes; one for a job's revision has some kilobytes.
 const MOST_BYTES: usize = 1 << 20;
@@ -115,17 +106,31 @@ where
         // The one that was polled ready serves; its copy waits for the next request.
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
-        if READS.contains(&method.as_str()) {
-            return Box::pin(inner.call(request));
-        }
+        let caller = request.extensions().get::<Caller>().cloned();
         let audit = self.audit.clone();
-        Box::pin(async move { Ok(change(inner, audit, &method, request).await) })
+        match caller {
+            Some(caller) if READS.contains(&method.as_str()) && caller.rights() != Rights::Role => {
+                Box::pin(inner.call(request))
+            }
+            Some(caller) if caller.rights() == Rights::Operator => {
+                let who = caller.who();
+                Box::pin(async move { Ok(change(inner, audit, who, &method, request).await) })
+            }
+            Some(caller) => Box::pin(async move {
+                let refused = refused(audit, &caller, name(&method));
+                Ok(refused.await.into_http())
+            }),
+            None => Box::pin(async {
+                Ok(Status::unauthenticated("nobody knows who calls").into_http())
+            }),
+        }
     }
 }
 
 async fn change<S>(
     mut inner: S,
     audit: Audit,
+    who: String,
     method: &str,
     request: Request<Body>,
 ) -> Response<Body>
@@ -133,11 +138,6 @@ where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
 {
     let began = Instant::now();
-    let who = who(&request);
-    let rights = request.extensions().get::<Rights>().copied();
-    if rights == Some(Rights::Viewer) {
-        return refused(audit, who, name(method)).await.into_http();
-    }
     let (head, body) = request.into_parts();
     let body = match tokio::time::timeout(BODY_WITHIN, collect(body)).await {
         Ok(Ok(body)) => body,
@@ -188,9 +188,9 @@ fn unlogged(error: &dyn std::fmt::Display) -> Status {
     ))
 }
 
-/// What a viewer hears who asks for a change.
-async fn refused(audit: Audit, who: String, what: String) -> Status {
-    let why = format!("{what} needs an operator's rights; this token may only look");
+/// What a caller hears who asks for more than it may.
+async fn refused(audit: Audit, caller: &Caller, what: String) -> Status {
+    let (who, why) = (caller.who(), caller.rights().falls_short_of(&what));
     let status = Status::permission_denied(why.clone());
     let logged = tokio::task::spawn_blocking(move || audit.refused(&who, &what, &why)).await;
     if let Ok(Err(error)) = logged {
@@ -221,40 +221,6 @@ fn outcome(headers: &HeaderMap) -> (&'static str, String) {
         _ => "refused",
     };
     (result, status.message().to_owned())
-}
-
-/// Who is at the other end, by the kernel's word or by the token shown.
-fn who(request: &Request<Body>) -> String {
-    let extensions = request.extensions();
-    if let Some(tcp) = extensions.get::<TcpConnectInfo>() {
-        let token = match extensions.get::<Rights>() {
-            Some(Rights::Viewer) => "viewer's",
-            _ => "operator's",
-        };
-        let from = tcp.remote_addr();
-        let from = from.map_or_else(|| "somewhere".to_owned(), |a| a.to_string());
-        return format!("the {token} token from {from}");
-    }
-    let peer = extensions.get::<UdsConnectInfo>();
-    let Some(peer) = peer.and_then(|p| p.peer_cred) else {
-        return "the socket".to_owned();
-    };
-    let uid = peer.uid();
-    let name = user_name(uid).map_or_else(String::new, |name| format!(" ({name})"));
-    match peer.pid() {
-        Some(pid) => format!("uid {uid}{name}, pid {pid}"),
-        None => format!("uid {uid}{name}"),
-    }
-}
-
-/// As the machine's own list has it; users of a directory service stay numbers.
-fn user_name(uid: u32) -> Option<String> {
-    let users = std::fs::read_to_string("/etc/passwd").ok()?;
-    users.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
-    })
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
 #![allow(clippy::unwrap_used)]
+use super::super::rights::Peer;
 use super::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -97,7 +98,8 @@ async fn endless(rights: Rights) -> (Code, usize, u32, usize) {
     let mut gate = Gate::new(service.clone(), audit.clone());
     let mut request = Request::new(without_end(Arc::clone(&read)));
     *request.uri_mut() = "/robust.v1.Control/Inject".parse().unwrap();
-    request.extensions_mut().insert(rights);
+    let local = Peer::Local(None);
+    request.extensions_mut().insert(Caller::new(local, rights));
     let answer = gate.call(request).await.unwrap();
     let code = Status::from_header_map(answer.headers()).unwrap().code();
     let calls = service.0.load(Ordering::Relaxed);
@@ -125,4 +127,28 @@ async fn an_operators_request_that_does_not_end_is_given_up_at_its_bound() {
     let (code, read, calls, lines) = endless(Rights::Operator).await;
     assert_eq!((code, calls, lines), (Code::ResourceExhausted, 0, 0));
     assert!(read <= MOST_BYTES + 131_072, "{read}");
+}
+
+async fn reads(caller: Option<Caller>) -> (Code, u32) {
+    let temp = tempfile::tempdir().unwrap();
+    let service = Counted::default();
+    let mut gate = Gate::new(service.clone(), Audit::open(temp.path()).unwrap());
+    let mut request = Request::new(Body::empty());
+    *request.uri_mut() = "/robust.v1.Control/GetStatus".parse().unwrap();
+    if let Some(caller) = caller {
+        request.extensions_mut().insert(caller);
+    }
+    let answer = gate.call(request).await.unwrap();
+    let code = Status::from_header_map(answer.headers()).map_or(Code::Ok, |s| s.code());
+    (code, service.0.load(Ordering::Relaxed))
+}
+
+#[tokio::test]
+async fn a_role_and_whoever_nobody_knows_get_nothing_not_even_a_look() {
+    let of = |rights| Some(Caller::new(Peer::Local(None), rights));
+    assert_eq!(reads(of(Rights::Viewer)).await, (Code::Ok, 1));
+    assert_eq!(reads(of(Rights::Role)).await, (Code::PermissionDenied, 0));
+    assert_eq!(reads(None).await, (Code::Unauthenticated, 0));
+    let answer = endless(Rights::Role).await;
+    assert_eq!(answer, (Code::PermissionDenied, 0, 0, 1));
 }

@@ -1,19 +1,22 @@
-//! Where the services listen: Unix sockets for their owner, TCP on loopback only, but for nodes, which speak TLS.
+//! Where the services listen: Unix sockets for their owner, TCP with TLS for operators' tools and for nodes, and on
+//! loopback only for the rest.
 use super::MAX_MESSAGE_BYTES;
 use super::bounded::bounded;
 use super::gate::Gate;
-use super::token::{TokenCheck, Tokens};
+use super::rights::{Caller, Rights};
 use super::{ControlService, RoleHostService};
+use crate::known::Known;
 use crate::nodes::{KEEPALIVE, KEEPALIVE_TIMEOUT, NodeHostService, SessionCheck, sealed};
 use crate::state::{StateDirError, make_private};
-use robust_identity::Callee;
+use futures::{Stream, TryStreamExt};
+use robust_identity::{Callee, Door};
 use robust_proto::v1::control_server::ControlServer;
 use robust_proto::v1::node_host_server::NodeHostServer;
 use robust_proto::v1::role_host_server::{RoleHost, RoleHostServer};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
@@ -29,9 +32,9 @@ pub enum ListenError {
         /// What was given.
         given: String,
     },
-    /// Reachable from other machines, which needs TLS.
+    /// Reachable from other machines, and nothing there is encrypted.
     #[error(
-        "{flag} {addr}: refused, other machines could reach it and TLS is not configured; use a \
+        "{flag} {addr}: refused, other machines could reach it and it speaks no TLS; use a \
          loopback address such as 127.0.0.1:{}",
         addr.port()
     )]
@@ -80,6 +83,11 @@ pub enum ListenError {
     /// The socket's mode could not be set.
     #[error(transparent)]
     Mode(#[from] StateDirError),
+}
+
+/// Reads the address of an argument that other machines may reach.
+pub fn reachable(flag: &'static str, given: &str) -> Result<SocketAddr, ListenError> {
+    parse(flag, given)
 }
 
 /// Reads the address of an argument; anything that other machines could reach is refused.
@@ -150,6 +158,14 @@ fn guarded(control: ControlService) -> Gate<ControlServer<ControlService>> {
     Gate::new(server, audit)
 }
 
+/// The socket's connections, each with who is at its other end, as long as that can be asked: before any of them ends.
+fn local(listener: UnixListener) -> impl Stream<Item = io::Result<Known<UnixStream, Caller>>> {
+    UnixListenerStream::new(listener).map_ok(|stream| {
+        let caller = Caller::local(&stream);
+        Known::new(stream, caller)
+    })
+}
+
 /// Serves operators' tools on their socket, until the task is dropped.
 pub async fn serve_control(
     listener: UnixListener,
@@ -157,7 +173,7 @@ pub async fn serve_control(
 ) -> Result<(), tonic::transport::Error> {
     Server::builder()
         .add_service(guarded(control))
-        .serve_with_incoming(UnixListenerStream::new(listener))
+        .serve_with_incoming(local(listener))
         .await
 }
 
@@ -169,7 +185,7 @@ pub async fn serve_control_until(
 ) -> Result<(), tonic::transport::Error> {
     Server::builder()
         .add_service(guarded(control))
-        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), end)
+        .serve_with_incoming_shutdown(local(listener), end)
         .await
 }
 
@@ -202,16 +218,15 @@ pub async fn serve_nodes(
         .await
 }
 
-/// Serves operators' tools over TCP to those who show a token, until the task is dropped.
+/// Serves operators' tools over TCP to those who prove to have a token, until the task is dropped.
 pub async fn serve_tcp(
     listener: TcpListener,
     control: ControlService,
-    tokens: Tokens,
+    door: Door<Rights>,
 ) -> Result<(), tonic::transport::Error> {
-    let service = InterceptedService::new(guarded(control), TokenCheck(tokens));
     Server::builder()
-        .add_service(service)
-        .serve_with_incoming(bounded(listener))
+        .add_service(guarded(control))
+        .serve_with_incoming(bounded(listener, door))
         .await
 }
 
@@ -228,17 +243,17 @@ mod tests {
             "127.8.9.1:1",
             "[::ffff:127.0.0.1]:1",
         ] {
-            loopback_only("--listen", good).unwrap();
+            loopback_only("--metrics", good).unwrap();
         }
         for bad in ["0.0.0.0:7070", "[::]:7070", "10.0.0.1:1", "[2001:db8::1]:1"] {
-            let refusal = loopback_only("--listen", bad).unwrap_err();
+            let refusal = loopback_only("--metrics", bad).unwrap_err();
             assert!(matches!(refusal, ListenError::NotLoopback { .. }), "{bad}");
             assert!(refusal.to_string().contains("TLS"), "{refusal}");
         }
         for bad in ["localhost:1", "7070", "127.0.0.1", "127.0.0.1:99999", ""] {
             assert!(
                 matches!(
-                    loopback_only("--listen", bad),
+                    loopback_only("--metrics", bad),
                     Err(ListenError::NotAnAddress { .. })
                 ),
                 "{bad}"

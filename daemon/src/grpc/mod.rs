@@ -10,19 +10,20 @@ mod inject;
 mod listen;
 mod logs;
 mod phases;
+mod rights;
 mod roles;
 mod token;
 mod trajectories;
 
 pub use callers::Origin;
 pub use control::ControlService;
-pub use gate::Rights;
 pub use listen::{
-    ListenError, bind_tcp, bind_unix, for_nodes, loopback_only, serve_control, serve_control_until,
-    serve_nodes, serve_roles, serve_tcp,
+    ListenError, bind_tcp, bind_unix, for_nodes, loopback_only, reachable, serve_control,
+    serve_control_until, serve_nodes, serve_roles, serve_tcp,
 };
+pub use rights::Rights;
 pub use roles::RoleHostService;
-pub use token::{Token, TokenCheck, Tokens};
+pub use token::{Token, Tokens};
 
 /// Largest message either way. A batch's samples are far below it; a manifest of a 100 GB model in
 /// 1 MiB chunks has about 1 MiB.

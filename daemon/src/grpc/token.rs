@@ -1,14 +1,12 @@
-//! The token that TCP clients show: who can read the state directory may command the daemon.
-use super::bounded::Connection;
-use super::gate::Rights;
+//! The tokens that TCP clients prove to have: who can read the state directory may command the daemon.
+use super::rights::Rights;
 use crate::nodes::Secret;
 use crate::state::{Readers, StateDirError, read_private, write_private};
+use robust_identity::{Door, Holders, IdentityError};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
-use tonic::service::Interceptor;
-use tonic::{Request, Status};
 
 /// 32 random bytes in hex.
 #[derive(Clone, PartialEq, Eq)]
@@ -74,40 +72,13 @@ pub struct Tokens {
     pub viewer: Option<Token>,
 }
 
-/// Lets requests pass that carry `authorization: Bearer TOKEN`, with what the token allows.
-#[derive(Clone, Debug)]
-pub struct TokenCheck(pub Tokens);
-
-impl Interceptor for TokenCheck {
-    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        let shown = request
-            .metadata()
-            .get("authorization")
-            .and_then(|v| v.to_str().ok()?.strip_prefix("Bearer "));
-        let rights = shown.map(|shown| {
-            let Tokens { operator, viewer } = &self.0;
-            let views = viewer.as_ref().is_some_and(|v| v.matches(shown));
-            match operator.matches(shown) {
-                true => Some(Rights::Operator),
-                false => views.then_some(Rights::Viewer),
-            }
-        });
-        match rights {
-            Some(Some(rights)) => {
-                let connection = request.extensions().get::<Connection>().cloned();
-                if let Some(connection) = connection {
-                    connection.proves();
-                    request.extensions_mut().insert(connection.tcp);
-                }
-                request.extensions_mut().insert(rights);
-                Ok(request)
-            }
-            Some(None) => Err(Status::unauthenticated("the token is not this daemon's")),
-            None => Err(Status::unauthenticated(
-                "no token: send `authorization: Bearer` with the content of the state \
-                 directory's file `token`",
-            )),
-        }
+impl Tokens {
+    /// Where their holders are answered.
+    pub fn door(&self) -> Result<Door<Rights>, IdentityError> {
+        let operator = (Holders::of(&self.operator.0)?, Rights::Operator);
+        let viewer = self.viewer.as_ref().map(|viewer| Holders::of(&viewer.0));
+        let viewer = viewer.transpose()?.map(|viewer| (viewer, Rights::Viewer));
+        Door::of([operator].into_iter().chain(viewer).collect())
     }
 }
 
@@ -115,41 +86,14 @@ impl Interceptor for TokenCheck {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use std::fs;
-
-    fn with(header: &str) -> Request<()> {
-        let mut request = Request::new(());
-        request
-            .metadata_mut()
-            .insert("authorization", header.parse().unwrap());
-        request
-    }
 
     #[test]
-    fn only_the_tokens_holder_passes() {
+    fn a_token_stays_what_it_is() {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("token");
         let token = Token::load_or_create(&path).unwrap();
-        assert_eq!(
-            Token::load_or_create(&path).unwrap(),
-            token,
-            "a restart keeps it"
-        );
-        let text = fs::read_to_string(&path).unwrap();
-        let viewer = Token::load_or_create(&temp.path().join("viewer")).unwrap();
-        let shown = format!("Bearer {}", viewer.0);
-        let mut check = TokenCheck(Tokens {
-            operator: token,
-            viewer: Some(viewer),
-        });
-        let rights = |passed: Request<()>| passed.extensions().get::<Rights>().copied();
-        let passed = check
-            .call(with(&format!("Bearer {}", text.trim())))
-            .unwrap();
-        assert_eq!(rights(passed), Some(Rights::Operator));
-        let passed = check.call(with(&shown)).unwrap();
-        assert_eq!(rights(passed), Some(Rights::Viewer));
-        check.call(with("Bearer nonsense")).unwrap_err();
-        check.call(Request::new(())).unwrap_err();
+        assert_eq!(Token::load_or_create(&path).unwrap(), token);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(token.matches(text.trim()) && !token.matches("nonsense"));
     }
 }

@@ -63,7 +63,7 @@ pub enum NodeConfigError {
     },
     /// Without it nobody is let in.
     #[error(
-        "--join needs --token-file: a copy of the file `token` of the leader's state directory"
+        "--join needs --token-file: a copy of the file `nodes.token` of the leader's state directory"
     )]
     NoToken,
 }

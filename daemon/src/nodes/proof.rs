@@ -74,7 +74,9 @@ impl std::fmt::Debug for Secret {
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// It cannot be read.
-    #[error("--token-file {path}: {source}; copy the file `token` of the leader's state directory")]
+    #[error(
+        "--token-file {path}: {source}; copy the file `nodes.token` of the leader's state directory"
+    )]
     Unreadable {
         /// The file.
         path: PathBuf,

@@ -6,15 +6,14 @@
 //! ```
 //! Whoever has not proven himself costs a place for [`PATIENCE`] at most, and one address has few of them: a
 //! stranger who holds connections open keeps nobody out but whoever shares his address.
+use crate::known::Known;
+use crate::logging::Seldom;
 use robust_identity::{Callee, Unsealed, network, unsealed};
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -28,15 +27,13 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 pub const OF_ONE_ADDRESS: usize = 16;
 /// Of all addresses.
 pub const IN_ALL: usize = 256;
-/// Refusals are said so often at most: anybody can cause them.
-const SAID_EVERY: Duration = Duration::from_secs(1);
 /// After an error that is the machine's own, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Proven and not taken yet.
 const WAITING: usize = 16;
 
 /// A proven connection.
-pub struct Sealed(TlsStream<TcpStream>);
+pub type Sealed = Known<TlsStream<TcpStream>, TcpConnectInfo>;
 
 /// Takes the listener's connections, for as long as the stream is kept.
 pub fn sealed(listener: TcpListener, callee: Callee) -> ReceiverStream<io::Result<Sealed>> {
@@ -46,7 +43,7 @@ pub fn sealed(listener: TcpListener, callee: Callee) -> ReceiverStream<io::Resul
 }
 
 async fn accept(listener: TcpListener, callee: Callee, proven: mpsc::Sender<io::Result<Sealed>>) {
-    let unproven = Unproven::default();
+    let (unproven, log) = (Unproven::default(), Arc::new(Seldom::default()));
     loop {
         let taken = tokio::select! {
             taken = listener.accept() => taken,
@@ -55,25 +52,27 @@ async fn accept(listener: TcpListener, callee: Callee, proven: mpsc::Sender<io::
         let (stream, from) = match taken {
             Ok(taken) => taken,
             Err(error) => {
-                unproven.say(|| format!("no connection of a node can be taken: {error}"));
+                log.say(|| format!("no connection of a node can be taken: {error}"));
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
         };
         let Some(place) = unproven.enter(from.ip()) else {
-            unproven.say(|| format!("a connection from {from} was closed: too many are unproven"));
+            log.say(|| format!("a connection from {from} was closed: too many are unproven"));
             continue;
         };
-        let (callee, proven) = (callee.clone(), proven.clone());
+        let (callee, proven, log) = (callee.clone(), proven.clone(), Arc::clone(&log));
         tokio::spawn(async move {
             let answered = answer(&callee, stream).await;
             match answered {
                 Ok(stream) => {
+                    let tcp = stream.get_ref().0.connect_info();
+                    let stream = Known::new(stream, tcp);
                     drop(place);
                     // Fails only when nobody serves any more.
-                    let _ = proven.send(Ok(Sealed(stream))).await;
+                    let _ = proven.send(Ok(stream)).await;
                 }
-                Err(error) => place.unproven.say(|| refusal(from, &error)),
+                Err(error) => log.say(|| refusal(from, &error)),
             }
         });
     }
@@ -108,7 +107,6 @@ struct Unproven(Arc<Mutex<Counted>>);
 struct Counted {
     of: HashMap<IpAddr, usize>,
     all: usize,
-    said: Option<Instant>,
 }
 
 /// A place among them; dropped, it is free.
@@ -130,15 +128,6 @@ impl Unproven {
         Some(Place { unproven, of })
     }
 
-    /// A line of the log, unless one was written just now.
-    fn say(&self, line: impl FnOnce() -> String) {
-        let mut counted = self.lock();
-        if counted.said.is_none_or(|at| at.elapsed() >= SAID_EVERY) {
-            counted.said = Some(Instant::now());
-            tracing::warn!("{}", line());
-        }
-    }
-
     fn lock(&self) -> MutexGuard<'_, Counted> {
         // No code can panic while it holds the lock, so a poisoned count is as good as any.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -155,54 +144,6 @@ impl Drop for Place {
                 counted.of.remove(&self.of);
             }
         }
-    }
-}
-
-impl Connected for Sealed {
-    type ConnectInfo = TcpConnectInfo;
-
-    fn connect_info(&self) -> TcpConnectInfo {
-        self.0.get_ref().0.connect_info()
-    }
-}
-
-impl AsyncRead for Sealed {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        to: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, to)
-    }
-}
-
-impl AsyncWrite for Sealed {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        from: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, from)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        from: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write_vectored(cx, from)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.0.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
     }
 }
 

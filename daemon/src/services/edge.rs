@@ -2,7 +2,7 @@
 use super::book::{Book, Entry};
 use super::end;
 use super::shim;
-use crate::launcher::{LaunchEvent, Launcher, Running, owned_by};
+use crate::launcher::{LaunchEvent, Launcher, Running, SERVICE_VARIABLE, owned_by};
 use crate::probe;
 use crate::tell::Tell;
 use crate::worker::WorkerPlan;
@@ -87,7 +87,7 @@ impl Services {
         lend_all(&mut book, job, &plan)?;
         let addresses = addresses(&book, &plan);
         let owner = plan.state.root().as_os_str();
-        let found = owned_by((shim::SERVICE_VARIABLE, owner), shim::LIFE_VARIABLE);
+        let found = owned_by((SERVICE_VARIABLE, owner), shim::LIFE_VARIABLE);
         let highest = found.iter().map(|(life, _)| life.0).max().unwrap_or(0);
         book.page.last_life = book.page.last_life.max(highest);
         let grace = job.services.iter();

@@ -2,7 +2,7 @@
 //! by force.
 use super::edge::Services;
 use super::shim;
-use crate::launcher::{Running, Signal, kill_and_wait, owned_by};
+use crate::launcher::{Running, SERVICE_VARIABLE, Signal, kill_and_wait, owned_by};
 use crate::state::StateDir;
 use robust_shared::ids::Incarnation;
 use robust_tree::{ENGINE_VARIABLE, leftovers};
@@ -125,9 +125,5 @@ pub(super) async fn kill(strangers: Vec<(Incarnation, Running)>) -> io::Result<(
 /// Kills the services of a job that is over, or is being discarded.
 pub async fn end_strangers(state: &StateDir) -> io::Result<()> {
     let owner = state.root().as_os_str();
-    kill(owned_by(
-        (shim::SERVICE_VARIABLE, owner),
-        shim::LIFE_VARIABLE,
-    ))
-    .await
+    kill(owned_by((SERVICE_VARIABLE, owner), shim::LIFE_VARIABLE)).await
 }

@@ -1,5 +1,5 @@
 //! How the shim of a service's process is started.
-use crate::launcher::SpawnSpec;
+use crate::launcher::{SERVICE_VARIABLE, SpawnSpec};
 use crate::worker::WorkerPlan;
 use robust_proto::SERVICES_VARIABLE;
 use robust_shared::ids::Incarnation;
@@ -7,9 +7,7 @@ use robust_shared::job::{DEVICES_VARIABLE, ServicePlace};
 use robust_shared::service::ServiceId;
 use std::path::PathBuf;
 
-/// Names, in the environment of a service's shim, the state directory it belongs to.
-pub(super) const SERVICE_VARIABLE: &str = "ROBUST_SERVICE_OF";
-/// The number of its life, in the same place.
+/// The number of a service's life, beside [`SERVICE_VARIABLE`] in its shim's environment.
 pub(super) const LIFE_VARIABLE: &str = "ROBUST_SERVICE_LIFE";
 
 /// The name of an instance's log and folder.

@@ -6,7 +6,8 @@
 //!   job.json             the resolved job its roles read; job.N.json: revision N of it
 //!   control.sock         0600, what operators' tools talk to
 //!   roles.sock           0600, what role processes attach to
-//!   token                0600, with --listen and --listen-nodes
+//!   token                0600, with --listen: the operators'
+//!   nodes.token          0600, what the job's daemons prove to each other, unless --token-file names it
 //!   router.key           0600, with --router: what its clients show
 //!   engines.key          0600, with [rollout.command]: what clients show at an engine's own address
 //!   run                  names this life of the job
@@ -205,6 +206,11 @@ impl StateDir {
     /// The token for TCP clients.
     pub fn token(&self) -> PathBuf {
         self.root.join("token")
+    }
+
+    /// What the daemons of the job prove to each other.
+    pub fn nodes_token(&self) -> PathBuf {
+        self.root.join("nodes.token")
     }
 
     /// The database's folder.

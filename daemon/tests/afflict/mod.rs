@@ -3,7 +3,6 @@ use super::*;
 use nix::sys::signal::Signal;
 use robustd::launcher::proc_stat::ProcStat;
 use tonic::Code;
-use tonic::metadata::MetadataValue;
 use tonic::transport::Channel;
 
 fn inject(fault: &str, role: &str, at: &str) -> v1::InjectRequest {
@@ -139,16 +138,8 @@ async fn a_protected_job_is_struck_by_who_knows_it_and_a_viewer_only_looks() {
     let struck = control.inject(known.clone()).await.unwrap().into_inner();
     assert_eq!(struck.incident.unwrap().outcome, "recovered");
 
-    let log = site.log();
-    let at = log.split("control API on ").nth(1).unwrap();
-    let at = format!("http://{}", at.split(',').next().unwrap());
-    let channel = Endpoint::from_shared(at).unwrap().connect().await.unwrap();
     let token = fs::read_to_string(&viewer).unwrap();
-    let shown: MetadataValue<_> = format!("Bearer {}", token.trim()).parse().unwrap();
-    let mut looks = ControlClient::with_interceptor(channel, move |mut r: tonic::Request<()>| {
-        r.metadata_mut().insert("authorization", shown.clone());
-        Ok(r)
-    });
+    let mut looks = site.control_by(&token).await.unwrap();
     looks.get_status(v1::GetStatusRequest {}).await.unwrap();
     for denied in [
         looks.inject(known).await.err(),

@@ -1,11 +1,12 @@
 //! A daemon with a state directory of its own, and scripts that stand for its roles.
 use hyper_util::rt::TokioIo;
+use robust_identity::Holders;
 use robust_proto::v1;
 use robust_proto::v1::control_client::ControlClient;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tonic::transport::{Channel, Endpoint, Uri};
@@ -151,28 +152,34 @@ impl Site {
         all.filter_map(of).collect()
     }
 
-    pub async fn control(&self) -> ControlClient<Channel> {
-        let socket = self.state().join("control.sock");
+    /// The address of `--listen`, by the daemon's log.
+    pub fn listens_at(&self) -> String {
+        let log = self.log();
+        let at = log.split("control API on ").nth(1).unwrap();
+        at.split(',').next().unwrap().to_owned()
+    }
+
+    /// A client at that address that has this token.
+    pub async fn control_by(
+        &self,
+        token: &str,
+    ) -> Result<ControlClient<Channel>, tonic::transport::Error> {
+        let caller = Holders::of(token).unwrap().caller().unwrap();
+        let at = self.listens_at();
         let dial = move |_: Uri| {
-            let socket = socket.clone();
+            let (caller, at) = (caller.clone(), at.clone());
             async move {
-                tokio::net::UnixStream::connect(socket)
-                    .await
-                    .map(TokioIo::new)
+                let stream = tokio::net::TcpStream::connect(at).await?;
+                caller.call(stream).await.map(TokioIo::new)
             }
         };
         let endpoint = Endpoint::from_static("http://control");
-        let deadline = Instant::now() + Duration::from_secs(20);
-        loop {
-            match endpoint
-                .connect_with_connector(tower::service_fn(dial.clone()))
-                .await
-            {
-                Ok(channel) => return ControlClient::new(channel),
-                Err(error) => assert!(Instant::now() < deadline, "{error}: {}", self.log()),
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let channel = endpoint.connect_with_connector(tower::service_fn(dial));
+        channel.await.map(ControlClient::new)
+    }
+
+    pub async fn control(&self) -> ControlClient<Channel> {
+        control_at(&self.state().join("control.sock")).await
     }
 
     pub async fn wait_for(&self, what: &str, when: impl Fn(&v1::Status) -> bool) -> v1::Status {
@@ -278,4 +285,26 @@ pub fn steps_printed(out: &str) -> Vec<u64> {
             .ok()
     };
     out.lines().filter_map(number).collect()
+}
+
+/// A client at a daemon's socket, which may not be there yet.
+pub async fn control_at(socket: &Path) -> ControlClient<Channel> {
+    let socket = socket.to_owned();
+    let dial = move |_: Uri| {
+        let socket = socket.clone();
+        async move {
+            let stream = tokio::net::UnixStream::connect(socket).await;
+            stream.map(TokioIo::new)
+        }
+    };
+    let endpoint = Endpoint::from_static("http://control");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let channel = endpoint.connect_with_connector(tower::service_fn(dial.clone()));
+        match channel.await {
+            Ok(channel) => return ControlClient::new(channel),
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }

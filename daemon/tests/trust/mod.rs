@@ -2,9 +2,11 @@
 use super::fake;
 use super::site::{Daemon, Site, said};
 use nix::sys::signal::Signal;
+use robust_proto::v1;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// What it started with, by the kernel's word.
 fn environment(pid: i32) -> Vec<String> {
@@ -105,4 +107,58 @@ fn a_token_that_others_may_read_is_no_secret_and_one_that_is_a_link_no_file() {
     fs::rename(&token, site.file("elsewhere")).unwrap();
     std::os::unix::fs::symlink(site.file("elsewhere"), &token).unwrap();
     refused("is a link");
+}
+
+/// Where the attacker finds the daemon's socket; where it writes down what came of it.
+const ATTACKED: &str = "ATTACKED";
+
+/// Not a test: what a role's program tries.
+#[tokio::test]
+#[ignore = "runs as what a role started only"]
+async fn attacker() {
+    let Some(state) = std::env::var_os(ATTACKED) else {
+        return;
+    };
+    let state = Path::new(&state);
+    let mut control = super::site::control_at(&state.join("control.sock")).await;
+    let look = control.get_status(v1::GetStatusRequest {}).await;
+    let stop = control.stop(v1::StopRequest {}).await;
+    let heard = format!("{:?} {:?}", look.unwrap_err(), stop.unwrap_err().code());
+    fs::write(state.with_file_name("heard.part"), heard).unwrap();
+    fs::rename(
+        state.with_file_name("heard.part"),
+        state.with_file_name("heard"),
+    )
+    .unwrap();
+}
+
+#[tokio::test]
+async fn what_a_role_started_is_no_operator_also_when_it_left_parents_session_and_environment() {
+    let site = Site::new(1000);
+    let worker = fs::read_to_string(site.file("worker")).unwrap();
+    let exe = std::env::current_exe().unwrap();
+    // Of each role one, in a session of its own, with nothing of the role's in its environment, and an orphan.
+    let attack = format!(
+        "#!/bin/sh\n( env -i {ATTACKED}={} setsid {} --exact trust::attacker --ignored >/dev/null 2>&1 & )\n",
+        site.state().display(),
+        exe.display()
+    );
+    fs::write(
+        site.file("worker"),
+        worker.replacen("#!/bin/sh\n", &attack, 1),
+    )
+    .unwrap();
+    let daemon = site.start();
+    site.wait_for("first step", |s| s.step >= 1).await;
+    let until = Instant::now() + Duration::from_secs(20);
+    while !site.file("heard").exists() {
+        assert!(Instant::now() < until, "{}", site.log());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let heard = fs::read_to_string(site.file("heard")).unwrap();
+    assert!(heard.contains("is not for roles"), "{heard}");
+    assert!(heard.ends_with("PermissionDenied"), "{heard}");
+    let status = site.wait_for("a status", |_| true).await;
+    assert_eq!(status.state, "running");
+    end(daemon);
 }

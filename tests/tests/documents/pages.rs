@@ -54,6 +54,7 @@ pages! {
     the_page_of_pausing: "docs/operate/pausing.md" prints [];
     the_page_of_slots: "docs/operate/slots.md" prints [];
     the_page_of_nodes: "docs/operate/nodes.md" prints [];
+    the_page_of_other_machines: "docs/operate/remote.md" prints [];
     the_page_of_production: "docs/operate/production.md" prints [("drill kill-agent", 1)];
     the_page_of_checkpoints: "docs/operate/checkpoints.md" prints [("complete", 1)];
     the_page_of_backups: "docs/operate/backup.md" prints [];

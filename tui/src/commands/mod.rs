@@ -41,6 +41,7 @@ pub async fn run(args: Args) -> Result<(), CliError> {
     if let Command::Man(man) = &command {
         return man::run(man);
     }
+    let global = global.in_context()?;
     if let Command::Rules(RulesArgs {
         job: Some(job),
         rule,

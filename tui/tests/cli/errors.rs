@@ -43,7 +43,7 @@ fn wrong_use_exits_2_and_names_the_nearest_role() {
     for args in [
         &["inject"][..],
         &["inject", "--kill", "agent", "--hang", "agent"],
-        &["--connect", "192.0.2.1:7000", "status"],
+        &["--connect", "7000", "status"],
         &[
             "--connect",
             "127.0.0.1:7000",
@@ -105,5 +105,31 @@ fn over_tcp_the_token_file_decides() {
         err(&output).contains("refused: wrong token"),
         "{}",
         err(&output)
+    );
+}
+
+#[test]
+fn whoever_listens_at_the_daemons_address_learns_no_token() {
+    use std::io::Read as _;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let connect = format!("--connect={}", listener.local_addr().unwrap());
+    let dir = tempfile::tempdir().unwrap();
+    let token = "0123456789abcdef".repeat(4);
+    std::fs::write(dir.path().join("token"), &token).unwrap();
+    let listening = std::thread::spawn(move || {
+        let (mut caller, _) = listener.accept().unwrap();
+        let mut heard = vec![0; 4096];
+        let n = caller.read(&mut heard).unwrap();
+        heard.truncate(n);
+        heard
+    });
+    let output = run(dir.path(), &[&connect, "status"]);
+    assert_eq!(output.status.code(), Some(3), "{}", err(&output));
+    let heard = listening.join().unwrap();
+    let has = |what: &str| heard.windows(what.len()).any(|w| w == what.as_bytes());
+    assert!(heard.len() > 100, "a client's hello");
+    assert!(
+        !has(&token) && !has(&token[..16]) && !has("Bearer"),
+        "{heard:?}"
     );
 }

@@ -1,4 +1,5 @@
 //! A Control server in the test's own process: answers what the test put into it.
+use robust_identity::{Door, Holders};
 use robust_proto::v1;
 use robust_proto::v1::control_server::{Control, ControlServer};
 use std::collections::BTreeMap;
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::Runtime;
-use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
+use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status};
 
@@ -77,26 +78,30 @@ impl Server {
         Server(Some(runtime))
     }
 
-    /// On a free loopback port, for requests with this token only.
-    pub fn start_tcp(token: &'static str, fake: &Fake) -> (Server, SocketAddr) {
+    /// On a free loopback port, for who has this token only.
+    pub fn start_tcp(token: &str, fake: &Fake) -> (Server, SocketAddr) {
         let runtime = runtime();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let addr = listener.local_addr().unwrap();
-        let check = move |request: Request<()>| {
-            let given = request
-                .metadata()
-                .get("authorization")
-                .and_then(|v| v.to_str().ok());
-            let wrong = || Status::unauthenticated("wrong token");
-            (given == Some(&format!("Bearer {token}")))
-                .then_some(request)
-                .ok_or_else(wrong)
-        };
-        let service = ControlServer::with_interceptor(fake.clone(), check);
+        let door = Door::of(vec![(Holders::of(token).unwrap(), ())]).unwrap();
+        let (proven, incoming) = tokio::sync::mpsc::channel(16);
+        runtime.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let Ok(((), mut sealed)) = door.answer(stream).await else {
+                    continue;
+                };
+                let (mut here, there) = tokio::io::duplex(1 << 16);
+                proven.send(Ok::<_, std::io::Error>(there)).await.unwrap();
+                tokio::spawn(async move {
+                    let _ = tokio::io::copy_bidirectional(&mut sealed, &mut here).await;
+                });
+            }
+        });
+        let service = ControlServer::new(fake.clone());
         runtime.spawn(async move {
             tonic::transport::Server::builder()
                 .add_service(service)
-                .serve_with_incoming(TcpListenerStream::new(listener))
+                .serve_with_incoming(ReceiverStream::new(incoming))
                 .await
         });
         (Server(Some(runtime)), addr)

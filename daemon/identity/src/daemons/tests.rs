@@ -1,8 +1,15 @@
 //! Both sides on loopback, and those who are not of the job.
 #![allow(clippy::unwrap_used)]
 use super::*;
+use crate::tls::{Caller, Certified};
+use crate::{Unsealed, unsealed};
+use rustls::ClientConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::version::TLS13;
+use std::io;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 

@@ -125,7 +125,10 @@ impl Daemon {
 
     fn join(&mut self, node: &str, leader: &str, worker: &OsStr) -> Result<(), CliError> {
         let beside = |name: String| self.state.with_file_name(name);
-        let (state, token) = (beside(format!("node-{node}")), self.state.join("token"));
+        let (state, token) = (
+            beside(format!("node-{node}")),
+            self.state.join("nodes.token"),
+        );
         let args = [
             ("--join", OsStr::new(leader)),
             ("--name", OsStr::new(node)),

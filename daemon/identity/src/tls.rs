@@ -1,0 +1,168 @@
+//! Both sides of TLS 1.3, each certified, and why there is no connection where there is none.
+
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
+use rustls::version::TLS13;
+use rustls::{AlertDescription, ClientConfig, RootCertStore, ServerConfig};
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
+
+use crate::{Authority, IdentityError};
+
+/// HTTP/2, which carries the calls.
+const PROTOCOL: &[u8] = b"h2";
+
+/// The called side of connections.
+#[derive(Clone)]
+pub struct Callee(pub(crate) TlsAcceptor);
+
+/// The calling side of connections.
+#[derive(Clone)]
+pub struct Caller {
+    pub(crate) connector: TlsConnector,
+    pub(crate) name: ServerName<'static>,
+}
+
+/// A process's own certificate and key, and the authority that it verifies others by.
+pub(crate) struct Certified {
+    pub own: CertificateDer<'static>,
+    pub key: PrivateKeyDer<'static>,
+    pub roots: Arc<RootCertStore>,
+}
+
+impl Certified {
+    /// A new key for `whose`, which callers check the name `named` of.
+    pub fn by(authority: &Authority, whose: &str, named: &str) -> Result<Self, IdentityError> {
+        let pem = authority.issue_named(whose, named)?;
+        let certificates = CertificateDer::pem_slice_iter(pem.as_bytes());
+        let certificates: Vec<_> = certificates
+            .collect::<Result<_, _>>()
+            .map_err(refused_setting)?;
+        let [own, authority] = <[CertificateDer<'static>; 2]>::try_from(certificates)
+            .map_err(|_| refused_setting("not two certificates"))?;
+        let key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(refused_setting)?;
+        let mut roots = RootCertStore::empty();
+        roots.add(authority)?;
+        let roots = Arc::new(roots);
+        Ok(Self { own, key, roots })
+    }
+
+    /// For the side that is called: callers show a certificate by the same authority.
+    pub fn callee(self) -> Result<ServerConfig, IdentityError> {
+        let Self { own, key, roots } = self;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let callers = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider))
+            .build()
+            .map_err(refused_setting)?;
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])?
+            .with_client_cert_verifier(callers)
+            .with_single_cert(vec![own], key)?;
+        // Nobody comes back to an old session: a link that ended proves itself anew.
+        config.send_tls13_tickets = 0;
+        config.alpn_protocols = vec![PROTOCOL.to_vec()];
+        Ok(config)
+    }
+
+    /// For the side that calls one that has the name `named`.
+    pub fn caller(self, named: String) -> Result<Caller, IdentityError> {
+        let Self { own, key, roots } = self;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let callees = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
+            .build()
+            .map_err(refused_setting)?;
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])?
+            .with_webpki_verifier(callees)
+            .with_client_auth_cert(vec![own], key)?;
+        config.resumption = Resumption::disabled();
+        config.alpn_protocols = vec![PROTOCOL.to_vec()];
+        let name = ServerName::try_from(named).map_err(refused_setting)?;
+        Ok(Caller {
+            connector: Arc::new(config).into(),
+            name,
+        })
+    }
+}
+
+fn refused_setting(error: impl std::fmt::Display) -> IdentityError {
+    rustls::Error::General(error.to_string()).into()
+}
+
+impl Callee {
+    /// Answers a caller. Returns once it is proven that the caller is of this job.
+    pub async fn answer(&self, stream: TcpStream) -> io::Result<server::TlsStream<TcpStream>> {
+        self.0.accept(stream).await
+    }
+}
+
+impl Caller {
+    /// Calls. Returns once it is proven that who answers is of this job.
+    pub async fn call(&self, stream: TcpStream) -> io::Result<client::TlsStream<TcpStream>> {
+        self.connector.connect(self.name.clone(), stream).await
+    }
+}
+
+impl std::fmt::Debug for Caller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Caller(..)")
+    }
+}
+
+impl std::fmt::Debug for Callee {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Callee(..)")
+    }
+}
+
+/// Why there is no sealed connection, where it is not the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsealed {
+    /// The other side's certificate is by another authority: it has another token, or none.
+    OtherToken,
+    /// The other side does not speak TLS 1.3.
+    NoTls,
+}
+
+/// Looks for the reason among an error and its causes.
+pub fn unsealed(error: &(dyn Error + 'static)) -> Option<Unsealed> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        // The error within an error of I/O is not among its causes.
+        let within = error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref);
+        let within = within.and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        if let Some(reason) = within.or_else(|| error.downcast_ref()).and_then(reason) {
+            return Some(reason);
+        }
+        next = error.source();
+    }
+    None
+}
+
+fn reason(error: &rustls::Error) -> Option<Unsealed> {
+    use AlertDescription as Alert;
+    match error {
+        rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented => {
+            Some(Unsealed::OtherToken)
+        }
+        rustls::Error::AlertReceived(
+            Alert::UnknownCA
+            | Alert::BadCertificate
+            | Alert::CertificateUnknown
+            | Alert::CertificateRequired
+            | Alert::DecryptError,
+        ) => Some(Unsealed::OtherToken),
+        rustls::Error::InvalidMessage(_)
+        | rustls::Error::PeerIncompatible(_)
+        | rustls::Error::AlertReceived(Alert::ProtocolVersion) => Some(Unsealed::NoTls),
+        _ => None,
+    }
+}
