@@ -3,7 +3,7 @@
 use super::dice::Dice;
 use super::faults::Fault;
 use super::world::World;
-use crate::core::{self, CELL_TABLES, Machine, RestartTarget};
+use crate::core::{self, CELL_TABLES, Machine};
 use crate::fault::At;
 use crate::ids::{InstanceId, Role};
 use serde::{Deserialize, Serialize};
@@ -47,11 +47,10 @@ impl Moment {
     /// What chance alone seldom brings at this moment, though it can come then: faults in their order, each with
     /// the milliseconds from the one before.
     pub(super) fn seldom_met(&self, dice: &mut Dice) -> Vec<(u64, Fault)> {
-        let one_of = |role, dice: &mut Dice| InstanceId {
-            role,
+        let rollout = |dice: &mut Dice| InstanceId {
+            role: Role::Rollout,
             index: u32::try_from(dice.below(4)).unwrap_or(0),
         };
-        let rollout = |dice: &mut Dice| one_of(Role::Rollout, dice);
         match (self.machine, self.state.as_str()) {
             (Machine::Instance(Role::Rollout), "condemned") => {
                 vec![(0, Fault::Scrub(rollout(dice)))]
@@ -63,18 +62,14 @@ impl Moment {
                 let armed = Fault::Arm(who, core::Fault::Exit { code: 3 }, at);
                 vec![(0, Fault::Scrub(who)), (17, armed)]
             }
-            // Nothing is put on record from its start to its first conversation's end, and then the daemon dies.
-            (Machine::Instance(Role::Agent), "attached") if dice.chance(200) => {
-                let renewed = RestartTarget::One(one_of(Role::Agent, dice));
-                let crash = (200 + dice.below(1500), Fault::CrashDaemon);
-                vec![(0, Fault::Restart(renewed)), crash]
-            }
             // What it says last is still under way when it is given up.
             (Machine::Node, "lost") => {
                 let at = 1 + u32::try_from(dice.below(2)).unwrap_or(0);
                 let device = Fault::Device(rollout(dice), dice.chance(500));
                 vec![(0, device), (0, Fault::LeaveNode(at, dice.below(8000)))]
             }
+            // It stands still while it writes how the job ended.
+            (Machine::Job, "over") => vec![(0, Fault::HaltDaemon(2000 + dice.below(4000)))],
             _ => Vec::new(),
         }
     }
