@@ -7,9 +7,8 @@
 //!  socket, a role's process ── role ┘               few are
 //! ```
 //! Rights are looked at before anything of the request's body is read, and a body has a bound.
-//! By the method's name, for all of them: one that nobody thought of is a change, so that it is the
-//! operators' and logged.
-use super::rights::{Caller, Rights};
+//! By the method's name, for all of them ([`super::rights`]): one that nobody thought of is nobody's.
+use super::rights::{Caller, Rights, Way};
 use crate::audit::Audit;
 use prost::Message;
 use robust_proto::v1;
@@ -26,21 +25,6 @@ use tonic::{Code, Status};
 const MOST_BYTES: usize = 1 << 20;
 /// It comes within this time.
 const BODY_WITHIN: Duration = Duration::from_secs(20);
-
-/// Methods that change nothing.
-const READS: &[&str] = &[
-    "GetStatus",
-    "Watch",
-    "Phases",
-    "Events",
-    "GetReport",
-    "Trajectories",
-    "CheckStore",
-    "GetRules",
-    "Audit",
-    "GetHistory",
-    "Logs",
-];
 
 /// What a changing request says, for the log: without what is not given.
 fn content(method: &str, message: &[u8]) -> String {
@@ -108,20 +92,19 @@ where
         let mut inner = std::mem::replace(&mut self.inner, next);
         let caller = request.extensions().get::<Caller>().cloned();
         let audit = self.audit.clone();
-        match caller {
-            Some(caller) if READS.contains(&method.as_str()) && caller.rights() != Rights::Role => {
-                Box::pin(inner.call(request))
-            }
-            Some(caller) if caller.rights() == Rights::Operator => {
+        let Some(caller) = caller else {
+            let unknown = Status::unauthenticated("nobody knows who calls");
+            return Box::pin(async move { Ok(unknown.into_http()) });
+        };
+        match caller.rights().to(&method) {
+            Way::Through => Box::pin(inner.call(request)),
+            Way::Logged => {
                 let who = caller.who();
                 Box::pin(async move { Ok(change(inner, audit, who, &method, request).await) })
             }
-            Some(caller) => Box::pin(async move {
+            Way::Refused => Box::pin(async move {
                 let refused = refused(audit, &caller, name(&method));
                 Ok(refused.await.into_http())
-            }),
-            None => Box::pin(async {
-                Ok(Status::unauthenticated("nobody knows who calls").into_http())
             }),
         }
     }
@@ -191,7 +174,10 @@ fn unlogged(error: &dyn std::fmt::Display) -> Status {
 /// What a caller hears who asks for more than it may.
 async fn refused(audit: Audit, caller: &Caller, what: String) -> Status {
     let (who, why) = (caller.who(), caller.rights().falls_short_of(&what));
-    let status = Status::permission_denied(why.clone());
+    let status = match caller.rights() {
+        Rights::Operator => Status::unimplemented(why.clone()),
+        Rights::Viewer | Rights::Role => Status::permission_denied(why.clone()),
+    };
     let logged = tokio::task::spawn_blocking(move || audit.refused(&who, &what, &why)).await;
     if let Ok(Err(error)) = logged {
         tracing::error!("a refusal is missing in the audit log: {error}");

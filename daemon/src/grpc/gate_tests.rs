@@ -4,41 +4,6 @@ use super::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// Of the calls that change something.
-const CHANGES: &[&str] = &[
-    "Inject",
-    "Disarm",
-    "Quarantine",
-    "Readmit",
-    "Scale",
-    "Update",
-    "Cordon",
-    "RestoreSlot",
-    "Stop",
-    "Pause",
-    "Resume",
-    "Restart",
-];
-
-#[test]
-fn every_method_is_known_to_be_a_read_or_a_change() {
-    let path = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../proto/robust/v1/control.proto"
-    );
-    let text = std::fs::read_to_string(path).unwrap();
-    let methods = text.lines().filter_map(|l| l.trim().strip_prefix("rpc "));
-    let methods: Vec<&str> = methods.map(|m| m.split('(').next().unwrap()).collect();
-    assert!(methods.len() > 12, "{methods:?}");
-    for method in methods {
-        let (read, change) = (READS.contains(&method), CHANGES.contains(&method));
-        assert!(
-            read != change,
-            "{method}: say in one of the two lists what it is"
-        );
-    }
-}
-
 #[test]
 fn the_log_shows_what_was_asked_without_what_was_not_given() {
     let request = v1::InjectRequest {

@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_loopback_addresses_are_listened_on() {
+    fn only_loopback_addresses_are_listened_on_without_tls() {
         for good in [
             "127.0.0.1:0",
             "[::1]:7070",
@@ -246,6 +246,7 @@ mod tests {
             loopback_only("--metrics", good).unwrap();
         }
         for bad in ["0.0.0.0:7070", "[::]:7070", "10.0.0.1:1", "[2001:db8::1]:1"] {
+            reachable("--listen", bad).unwrap();
             let refusal = loopback_only("--metrics", bad).unwrap_err();
             assert!(matches!(refusal, ListenError::NotLoopback { .. }), "{bad}");
             assert!(refusal.to_string().contains("TLS"), "{refusal}");

@@ -1,4 +1,10 @@
 //! What a caller of the control API may, and by whose word.
+//!
+//! | who | by whose word | looks | changes |
+//! | --- | --- | --- | --- |
+//! | an operator | the socket's mode and the kernel's; a token that was proven | yes | yes, logged |
+//! | a viewer | a token that was proven | yes | no, logged |
+//! | a role | the kernel's | no, logged | no, logged |
 use crate::launcher::is_of_a_role;
 use std::sync::Arc;
 use tokio::net::UnixStream;
@@ -14,6 +20,53 @@ pub enum Rights {
     Viewer,
     /// Nothing: it is a process of a role, or may be.
     Role,
+}
+
+/// What a method does with the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Does {
+    /// It shows it.
+    Looks,
+    /// It changes it.
+    Changes,
+}
+
+/// All methods. One that is not here is nobody's.
+const METHODS: &[(&str, Does)] = &[
+    ("GetStatus", Does::Looks),
+    ("Watch", Does::Looks),
+    ("Phases", Does::Looks),
+    ("Events", Does::Looks),
+    ("Inject", Does::Changes),
+    ("Disarm", Does::Changes),
+    ("Audit", Does::Looks),
+    ("Quarantine", Does::Changes),
+    ("Readmit", Does::Changes),
+    ("Scale", Does::Changes),
+    ("Update", Does::Changes),
+    ("Cordon", Does::Changes),
+    ("RestoreSlot", Does::Changes),
+    ("GetReport", Does::Looks),
+    ("Trajectories", Does::Looks),
+    ("CheckStore", Does::Looks),
+    ("Stop", Does::Changes),
+    ("GetRules", Does::Looks),
+    ("GetHistory", Does::Looks),
+    ("Logs", Does::Looks),
+    ("Pause", Does::Changes),
+    ("Resume", Does::Changes),
+    ("Restart", Does::Changes),
+];
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// It is answered.
+    Through,
+    /// It is written down, carried out, and what came of it is written down.
+    Logged,
+    /// It is not carried out, and that is written down.
+    Refused,
 }
 
 /// Who is at the other end of a connection; its requests know it.
@@ -89,6 +142,16 @@ impl Caller {
 }
 
 impl Rights {
+    /// What becomes of a request for this method.
+    pub(super) fn to(self, method: &str) -> Way {
+        let known = METHODS.iter().find(|(name, _)| *name == method);
+        match (known.map(|(_, does)| *does), self) {
+            (Some(Does::Looks), Self::Operator | Self::Viewer) => Way::Through,
+            (Some(Does::Changes), Self::Operator) => Way::Logged,
+            _ => Way::Refused,
+        }
+    }
+
     /// What it is too little for.
     pub(super) fn falls_short_of(self, what: &str) -> String {
         match self {
@@ -97,7 +160,8 @@ impl Rights {
                  cannot (no_new_privs); from such a shell use robustd --listen and robustctl --connect, which take \
                  a token"
             ),
-            _ => format!("{what} needs an operator's rights; this token may only look"),
+            Self::Viewer => format!("{what} needs an operator's rights; this token may only look"),
+            Self::Operator => format!("{what} is no method of this daemon"),
         }
     }
 }
@@ -110,4 +174,39 @@ fn user_name(uid: u32) -> Option<String> {
         let name = fields.next()?;
         (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_table_has_every_method_of_the_api_and_no_other() {
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../proto/robust/v1/control.proto"
+        );
+        let text = std::fs::read_to_string(path).unwrap();
+        let methods = text.lines().filter_map(|l| l.trim().strip_prefix("rpc "));
+        let mut methods: Vec<&str> = methods.map(|m| m.split('(').next().unwrap()).collect();
+        let mut known: Vec<&str> = METHODS.iter().map(|(name, _)| *name).collect();
+        methods.sort_unstable();
+        known.sort_unstable();
+        assert!(methods.len() > 12, "{methods:?}");
+        assert_eq!(known, methods, "say in the table what a new method does");
+    }
+
+    #[test]
+    fn who_may_what_is_as_the_table_above_says_and_an_unknown_method_is_nobodys() {
+        for (method, does) in METHODS {
+            let (looks, changes) = (*does == Does::Looks, *does == Does::Changes);
+            let ways = [Rights::Operator, Rights::Viewer, Rights::Role].map(|r| r.to(method));
+            let shown = [Way::Through, Way::Through, Way::Refused];
+            let changed = [Way::Logged, Way::Refused, Way::Refused];
+            assert_eq!(ways == shown, looks, "{method}");
+            assert_eq!(ways == changed, changes, "{method}");
+        }
+        assert_eq!(Rights::Operator.to("Erase"), Way::Refused);
+    }
 }
