@@ -306,8 +306,13 @@ impl RequestManager {
         }
         for &trajectory in held {
             let t = self.table.get(trajectory);
-            // Whoever held it after this one may have stored turns that this one does not know of.
-            let was_last = |t: &Trajectory| t.holders.last().is_none_or(|last| *last == agent);
+            // Whoever held it after this one may have stored turns that this one does not know of. Where nobody is on
+            // record as its holder it may have been given since the last record, unless what was done of it was ever
+            // thrown away: then this one may hold what was thrown away.
+            let was_last = |t: &Trajectory| match t.holders.last() {
+                Some(last) => *last == agent,
+                None => t.void == 0,
+            };
             match t.map(|t| (t.place, was_last(t))) {
                 Some((Place::Leased(holder), _)) if holder == agent => {}
                 Some((Place::Pending(_), true)) => {
