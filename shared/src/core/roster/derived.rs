@@ -157,7 +157,9 @@ impl Roster {
         let places = self.instances.count(id.role) as usize;
         let old = self.index.replace(id, &new, places)?;
         self.due.retire |= old.going || new.going;
-        self.due.slots |= (old.linked, old.homeless) != (new.linked, new.homeless);
+        // A rollout gives way to a rank where another one serves.
+        let matters = |f: &Facts| (f.linked, f.homeless, f.serves);
+        self.due.slots |= matters(&old) != matters(&new);
         Some(News {
             id,
             is_there: i.is_some(),
