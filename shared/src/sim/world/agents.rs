@@ -183,21 +183,26 @@ impl World {
         );
     }
 
-    /// Whether anybody still wants what a rollout generates. The store refuses what an agent worker
-    /// brings that is over: one that was asked to end a moment ago asks for nothing more.
+    /// Whether anybody still wants what a rollout generates, as far as the daemon can know: it forgets what was
+    /// asked for before it came back. The store refuses what an agent worker brings that is over: one that was
+    /// asked to end a moment ago asks for nothing more.
     pub(super) fn generates_for_somebody(&self, rollout: Incarnation) -> bool {
-        let mut doings = self.doings(rollout);
-        doings.any(|d| self.core.is_current(d.agent).is_some())
+        let since = self.daemon.first_ticket;
+        let mut known = self.doings(rollout).filter(|(_, ticket)| *ticket >= since);
+        known.any(|(d, _)| self.core.is_current(d.agent).is_some())
     }
 
     /// What somebody waits for of a rollout.
     pub(super) fn generates(&self, rollout: Incarnation) -> impl Iterator<Item = TrajectoryId> {
-        self.doings(rollout).map(|d| d.trajectory)
+        self.doings(rollout).map(|(d, _)| d.trajectory)
     }
 
-    fn doings(&self, rollout: Incarnation) -> impl Iterator<Item = Doing> {
+    /// What it generates for whom, with the ticket of the request.
+    fn doings(&self, rollout: Incarnation) -> impl Iterator<Item = (Doing, u64)> {
         let wanted = move |h: &Happening| match h {
-            Happening::Generated(d, by, _) if *by == rollout && self.work(*d).is_some() => Some(*d),
+            Happening::Generated(d, by, ticket) if *by == rollout && self.work(*d).is_some() => {
+                Some((*d, *ticket))
+            }
             _ => None,
         };
         self.queue.values().filter_map(wanted)

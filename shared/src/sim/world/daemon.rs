@@ -8,6 +8,9 @@ use crate::time::Time;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+/// When it goes on the daemon hears for a moment before it judges, and judges a moment later.
+const HEARS: Duration = Duration::from_millis(1500);
+
 /// The daemon beside its core.
 #[derive(Clone, Debug)]
 pub(super) struct Daemon {
@@ -16,10 +19,12 @@ pub(super) struct Daemon {
     pub life: u32,
     /// Since when it is up.
     pub back_at: Time,
+    /// Requests of lower tickets began before that.
+    pub first_ticket: u64,
     /// Records are being written, or it stands still: what comes in waits, and so does what follows from them.
     pub writing: bool,
-    /// When it goes on from its last standstill.
-    halted_until: Time,
+    /// From when to when it stood still the last time, several times in short order taken as one.
+    halted: (Time, Time),
     held: VecDeque<Output>,
     inbox: VecDeque<Input>,
     /// The core's state as it is on disk, entry by entry.
@@ -36,8 +41,9 @@ impl Daemon {
             up: true,
             life: 0,
             back_at: Time(0),
+            first_ticket: 0,
             writing: false,
-            halted_until: Time(0),
+            halted: (Time(0), Time(0)),
             held: VecDeque::new(),
             inbox: VecDeque::new(),
             disk: Entries::default(),
@@ -232,7 +238,7 @@ impl World {
         if !self.daemon.up || life != self.daemon.life {
             return;
         }
-        let stands = self.daemon.halted_until.since(self.now);
+        let stands = self.daemon.halted.1.since(self.now);
         if !stands.is_zero() {
             return self.after(stands, Happening::Durable(life));
         }
@@ -250,11 +256,12 @@ impl World {
 
     /// The daemon stands still, with all that it would hear waiting, and with what it writes.
     pub fn halt_daemon(&mut self, for_: Duration) {
-        let stands = self.daemon.halted_until > self.now;
+        let stands = self.daemon.halted.1 > self.now;
         if !self.daemon.up || self.outcome.is_some() || stands {
             return;
         }
-        self.daemon.halted_until = self.now + for_;
+        let from = self.heard_until();
+        self.daemon.halted = (from, self.now + for_);
         // The first that it hears when it goes on is that it stood still.
         if for_ > STALL {
             self.daemon.inbox.push_front(Input::StoodStill);
@@ -262,6 +269,15 @@ impl World {
         if !self.daemon.writing {
             self.daemon.writing = true;
             self.after(for_, Happening::GoesOn(self.daemon.life));
+        }
+    }
+
+    /// Until when what the daemon judges by can be: before it stood still, if it went on only just now.
+    pub(super) fn heard_until(&self) -> Time {
+        let (from, until) = self.daemon.halted;
+        match until.0 > 0 && self.now <= until + HEARS {
+            true => from,
+            false => self.now,
         }
     }
 
@@ -366,7 +382,7 @@ impl World {
         self.daemon.held.clear();
         self.daemon.inbox.clear();
         self.daemon.writing = false;
-        self.daemon.halted_until = Time(0);
+        self.daemon.halted = (Time(0), Time(0));
         self.daemon.up = false;
         self.daemon.life += 1;
         self.daemon.leases.clear();
@@ -404,6 +420,7 @@ impl World {
             return;
         }
         (self.daemon.up, self.daemon.back_at) = (true, self.now);
+        self.daemon.first_ticket = self.number();
         let stored = self.daemon.disk.state();
         let unreadable = stored.as_ref().err().copied();
         self.core = match stored.ok().flatten() {

@@ -22,7 +22,9 @@ impl World {
     }
 
     pub(super) fn haunt(&mut self, who: InstanceId) {
-        let Some(old) = self.before.get(&who).copied() else {
+        // One that was replaced may still be about to end: nobody says before that that it has.
+        let ended = |old: &Incarnation| self.procs.get(old).is_none_or(|p| !p.alive);
+        let Some(old) = self.before.get(&who).copied().filter(ended) else {
             return;
         };
         for input in self.of_old_life(old) {

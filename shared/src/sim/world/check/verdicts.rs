@@ -336,7 +336,7 @@ impl World {
     }
 
     fn was_unwell(&self, p: &Proc) -> bool {
-        p.well_at + ECHO > self.now && p.well_at.0 > 0
+        p.well_at + ECHO > self.heard_until() && p.well_at.0 > 0
     }
 
     fn is_unwell(&self, p: &Proc) -> bool {
@@ -347,10 +347,10 @@ impl World {
         let broken = p.raised || p.corrupt || p.slow > 1;
         let node = self.machines.all.get(p.machine).filter(|_| p.machine > 0);
         let apart = node.is_some_and(|m| {
-            let echo = m.well_at + ECHO > self.now && m.well_at.0 > 0;
+            let echo = m.well_at + ECHO > self.heard_until() && m.well_at.0 > 0;
             m.trouble.is_some() || echo || !self.machines.linked(p.machine)
         });
-        let tool = p.tool_broken + ECHO > self.now && p.tool_broken.0 > 0;
+        let tool = p.tool_broken + ECHO > self.heard_until() && p.tool_broken.0 > 0;
         !p.serves() || tool || p.start != Start::Fine || broken || unlinked || echo || apart
     }
 }
