@@ -13,8 +13,8 @@ pub const SERVICE_VARIABLE: &str = "ROBUST_SERVICE_OF";
 
 /// Whether a process of this machine may be one of a role or of a service, of whichever job.
 ///
-/// It is if it, or one that it descends from, has the name of a state directory in its environment as roles have,
-/// and if it cannot gain rights while this process can: every process of a role gave that up (`no_new_privs`), none
+/// It is taken for one if it, or one that it descends from, has the name of a state directory in its environment as
+/// roles have. It also is if it cannot gain rights while this process can: every process of a role gave that up (`no_new_privs`), none
 /// takes it back, and one that left its parents behind has nothing else left that shows it. Where this process
 /// cannot either, as in some containers, that says nothing.
 pub fn is_of_a_role(pid: u32) -> bool {
