@@ -106,10 +106,14 @@ impl Config {
 /// With it, after a peer was stopped in the middle, the worker sometimes heard nobody any more (1
 /// of 8 runs of the test with a stopped peer; none of 8 over TCP). The likely cause: all senders
 /// share one receive queue, and one that halts while it fills its slot blocks those behind it.
-const UCX_DEFAULTS: [(&str, &str, &str); 3] = [
+const UCX_DEFAULTS: [(&str, &str, &str); 4] = [
     // 8K/64K by default: a third of the bandwidth.
     ("UCX_TCP_TX_SEG_SIZE", "TX_SEG_SIZE", "1m"),
     ("UCX_TCP_RX_SEG_SIZE", "RX_SEG_SIZE", "1m"),
+    // Where connect() waits, UCX ends the whole process (seen with 1.13, the lines are the same in 1.22) when
+    // a peer dies between the handshake and the first word to it: it tries again, marks the endpoint as
+    // failed, and then hands it out as usable. It also waits as long as the kernel for a host that is cut off.
+    ("UCX_TCP_CONN_NB", "CONN_NB", "y"),
     // A restarted process may listen where connections of the old one linger.
     ("UCX_CM_REUSEADDR", "CM_REUSEADDR", "y"),
 ];
