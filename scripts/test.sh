@@ -18,6 +18,9 @@ finish() {
 }
 trap finish EXIT
 
+# A good part of the tests waits, for a job's next step or for a window to pass: one more than there are cores.
+export NEXTEST_TEST_THREADS=${NEXTEST_TEST_THREADS:-$(($(nproc) + 1))}
+
 if cargo nextest --version >/dev/null 2>&1; then
   cargo test --locked --workspace "$@" --doc --quiet   # nextest runs no documentation tests
   cargo nextest run --locked --workspace "$@"

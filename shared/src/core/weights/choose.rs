@@ -64,8 +64,9 @@ impl Weights {
         // There is no circle, so the way up has an end.
         for _ in 0..=self.engines.count() {
             let pull = self.engine_of(at).and_then(|id| self.of(id).pull());
+            // One that has all its bytes waits for nobody, also while its digest is still computed.
             match pull
-                .filter(|p| !p.from_trainer)
+                .filter(|p| p.reads() && !p.from_trainer)
                 .and_then(|p| p.sources.first())
             {
                 Some(next) if *next == source => return true,

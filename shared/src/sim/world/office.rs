@@ -322,8 +322,7 @@ impl World {
                 ..
             } => self.office.changes += 1,
             Reply::Updated { role, .. } => {
-                let count = promises.counts.get(&role).copied().unwrap_or(0);
-                let all = (0..count).map(|index| InstanceId { role, index });
+                let all = self.all_of(role);
                 self.office.rolling.extend(all);
                 if role == Role::Rollout {
                     // Hybrid engines have the same values.
@@ -346,25 +345,34 @@ impl World {
 
     /// Those that may be asked to end from now on.
     fn expect_restart(&mut self, target: RestartTarget) {
-        let counts = &self.office.promises.counts;
-        let all = |role: Role| {
-            let count = counts.get(&role).copied().unwrap_or(0);
-            (0..count).map(move |index| InstanceId { role, index })
-        };
         match target {
             RestartTarget::One(who) if who.role != Role::Trainer => {
                 self.office.rolling.insert(who);
             }
             RestartTarget::Role(role) if role != Role::Trainer => {
-                self.office.rolling.extend(all(role));
+                let all = self.all_of(role);
+                self.office.rolling.extend(all);
             }
             RestartTarget::Task => {
                 self.office.changes += 1;
-                let others = [Role::Hybrid, Role::Rollout, Role::Agent];
-                self.office.rolling.extend(others.into_iter().flat_map(all));
+                for role in [Role::Hybrid, Role::Rollout, Role::Agent] {
+                    let all = self.all_of(role);
+                    self.office.rolling.extend(all);
+                }
             }
             RestartTarget::One(_) | RestartTarget::Role(_) => self.office.changes += 1,
         }
+    }
+
+    /// Those of a role that are wanted, and those that finish what they hold: these may be wanted again before
+    /// a change that was asked for now comes to them.
+    fn all_of(&self, role: Role) -> Vec<InstanceId> {
+        let wanted = self.office.promises.counts.get(&role);
+        let wanted = (0..wanted.copied().unwrap_or(0)).map(|index| InstanceId { role, index });
+        let surplus = |who: &&InstanceId| who.role == role && self.is_surplus(**who);
+        wanted
+            .chain(self.places.keys().filter(surplus).copied())
+            .collect()
     }
 
     /// What the controller holds to, as an operator sees it.

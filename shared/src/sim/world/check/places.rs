@@ -153,7 +153,7 @@ impl World {
     }
 
     /// Whether an operator wants fewer.
-    pub(super) fn is_surplus(&self, who: InstanceId) -> bool {
+    pub(in super::super) fn is_surplus(&self, who: InstanceId) -> bool {
         let wanted = self.office.promises.counts.get(&who.role);
         wanted.is_some_and(|wanted| who.index >= *wanted)
     }
