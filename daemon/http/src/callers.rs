@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use axum::http::Extensions;
 use robust_identity::network;
 use tokio::sync::Notify;
 
@@ -93,7 +94,14 @@ impl Table {
 }
 
 impl Caller {
-    /// A request on it showed a key.
+    /// A request that carries these extensions showed a key.
+    pub fn proven_by(extensions: &Extensions) {
+        if let Some(caller) = extensions.get::<Arc<Self>>() {
+            caller.proves();
+        }
+    }
+
+    /// Somebody showed a key on it.
     pub fn proves(&self) {
         self.callers.lock().forget(self.number);
     }

@@ -73,9 +73,7 @@ impl Door {
             return door.refuse(stopped);
         }
         if shown || door.open {
-            if let Some(caller) = request.extensions().get::<Arc<Caller>>() {
-                caller.proves();
-            }
+            Caller::proven_by(request.extensions());
         } else {
             request.extensions_mut().insert(Keyless);
         }

@@ -6,7 +6,7 @@
 //!               │ address that has most is closed  └────────┴────────┴─► a word, and no further
 //! ```
 //! The built-in rollout and the shim before an engine of the user's both stand behind this; robustd counts those
-//! who call `--listen` and `--router` by the same [`Callers`]. Whoever shows no
+//! who call `--listen`, `--router` and `--metrics` by the same [`Callers`]. Whoever shows no
 //! key may ask `/health` and nothing else; he costs a connection for [`PATIENCE`], and cannot keep out whoever
 //! has one. A page in a browser of this machine gets nothing, key or not: its requests name a host, and have
 //! bodies of a type, that are refused.
@@ -17,4 +17,4 @@ mod serve;
 
 pub use callers::{Caller, Callers, MOST_CALLERS, MOST_UNPROVEN, PATIENCE};
 pub use door::{Door, Keyless};
-pub use serve::{IDLE, serve};
+pub use serve::{IDLE, serve, serve_until};

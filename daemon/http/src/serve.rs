@@ -1,6 +1,7 @@
 //! Connections, each within its bounds.
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tower::ServiceExt;
 
 use crate::callers::{Caller, Callers};
@@ -23,6 +26,9 @@ pub const IDLE: Duration = Duration::from_secs(120);
 /// After an error that is the machine's own, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// How long an answer that is under way may still take where nobody has shown a key.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// Serves these routes behind a door, on a non-blocking listener, until the runtime ends.
 ///
 /// # Errors
@@ -30,9 +36,25 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub async fn serve(listener: std::net::TcpListener, door: Door, routes: Router) -> io::Result<()> {
     let routes = routes.layer(from_fn_with_state(door, Door::pass));
     let listener = TcpListener::from_std(listener)?;
+    serve_until(listener, routes, std::future::pending()).await;
+    Ok(())
+}
+
+/// Serves these routes until the end, and then whoever is answered at that moment; dropped, it ends at once. Which
+/// callers have a key is for the routes to say, with [`Caller::proven_by`]: all others are strangers.
+pub async fn serve_until(listener: TcpListener, routes: Router, end: impl Future<Output = ()>) {
     let callers = Callers::default();
+    let mut conversations = JoinSet::new();
+    // Nothing is sent: that it is dropped is the word.
+    let (going_on, ended) = watch::channel(());
+    let mut end = pin!(end);
     loop {
-        let (stream, from) = match listener.accept().await {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = conversations.join_next() => continue,
+            () = &mut end => break,
+        };
+        let (stream, from) = match accepted {
             Ok(taken) => taken,
             Err(error) => {
                 tracing::debug!(%error, "no connection can be taken");
@@ -44,11 +66,18 @@ pub async fn serve(listener: std::net::TcpListener, door: Door, routes: Router) 
             tracing::debug!(%from, "closed: there are too many connections");
             continue;
         };
-        tokio::spawn(converse(stream, caller, routes.clone()));
+        conversations.spawn(converse(stream, caller, routes.clone(), ended.clone()));
     }
+    drop((listener, going_on));
+    while conversations.join_next().await.is_some() {}
 }
 
-async fn converse(stream: TcpStream, caller: Arc<Caller>, routes: Router) {
+async fn converse(
+    stream: TcpStream,
+    caller: Arc<Caller>,
+    routes: Router,
+    mut ended: watch::Receiver<()>,
+) {
     // Tokens go out one by one; each is to leave at once.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY");
@@ -61,10 +90,22 @@ async fn converse(stream: TcpStream, caller: Arc<Caller>, routes: Router) {
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(IDLE);
     let served = server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
-    tokio::select! {
-        served = served => if let Err(error) = served {
-            tracing::debug!(%error, "a connection broke");
-        },
-        () = caller.without_key() => {}
+    let mut served = pin!(served);
+    let result = tokio::select! {
+        result = served.as_mut() => result,
+        _ = ended.changed() => {
+            served.as_mut().graceful_shutdown();
+            served.await
+        }
+        () = caller.without_key() => {
+            served.as_mut().graceful_shutdown();
+            match tokio::time::timeout(LAST_WORDS, served).await {
+                Ok(result) => result,
+                Err(_) => return,
+            }
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!(%error, "a connection broke");
     }
 }

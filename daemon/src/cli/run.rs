@@ -214,8 +214,7 @@ impl Daemon {
             if let Ok(at) = listener.local_addr() {
                 tracing::info!("metrics on http://{at}/metrics");
             }
-            let server = metrics::serve(listener, Arc::clone(feeds.metrics()));
-            servers.spawn(served("metrics address", server));
+            servers.spawn(metrics::serve(listener, Arc::clone(feeds.metrics())));
         }
         let router = listeners.router.map(|router| {
             let at = feeds.status().borrow().router.clone();

@@ -6,16 +6,15 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use std::io;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 
-/// Serves scrapes, until the task is dropped.
-pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>) -> io::Result<()> {
+/// Serves scrapes, until the task is dropped. Nobody shows a key here: a connection lives for a few seconds.
+pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>) {
     let router = Router::new()
         .route("/metrics", get(scrape))
         .with_state(metrics);
-    axum::serve(listener, router).await
+    robust_http::serve_until(listener, router, std::future::pending()).await;
 }
 
 async fn scrape(State(metrics): State<Arc<Metrics>>, asked: HeaderMap) -> Response {

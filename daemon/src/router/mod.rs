@@ -37,16 +37,15 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
-use axum::serve::ListenerExt;
 use failure::Failure;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use relay::Answer;
 use robust_engine::Kind;
+use robust_http::Caller;
 use robust_identity::EngineKeys;
 use robust_proto::v1;
 use robust_shared::ids::Incarnation;
 use robust_shared::job::{EngineKind, Job};
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tickets::{NoRoute, Route, Tickets};
@@ -115,11 +114,7 @@ struct Router {
 }
 
 /// Serves clients until the end is told and those are answered who are served then.
-async fn serve(
-    listener: TcpListener,
-    parts: Parts,
-    ended: impl Future<Output = ()> + Send + 'static,
-) -> io::Result<()> {
+async fn serve(listener: TcpListener, parts: Parts, ended: impl Future<Output = ()>) {
     let router = Arc::new(Router {
         key: parts.key,
         kind: parts.kind,
@@ -132,15 +127,7 @@ async fn serve(
         .route("/health", get(on_health))
         .fallback(any(on_request))
         .with_state(router);
-    let listener = listener.tap_io(|stream| {
-        // Tokens go out one by one; each is to leave at once.
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "TCP_NODELAY");
-        }
-    });
-    axum::serve(listener, routes)
-        .with_graceful_shutdown(ended)
-        .await
+    robust_http::serve_until(listener, routes, ended).await;
 }
 
 /// Open to who has no key: it says how many engines serve, and nothing of the job.
@@ -161,6 +148,7 @@ async fn on_request(
     if !router.is_shown(request.headers()) {
         return Err(Failure::Unauthorized);
     }
+    Caller::proven_by(request.extensions());
     paths::check(router.kind, request.method(), request.uri().path())?;
     let room = Arc::clone(&router.room).try_acquire_owned();
     let room = room.map_err(|_| Failure::Full { most: MAX_REQUESTS })?;

@@ -22,11 +22,7 @@ impl Serving {
         let (end, ended) = oneshot::channel();
         // Whoever drops the sender wants no router any more, either.
         let ended = async move { drop(ended.await) };
-        let task = tokio::spawn(async move {
-            if let Err(error) = serve(listener, parts, ended).await {
-                tracing::error!("the router is not served any more: {error}");
-            }
-        });
+        let task = tokio::spawn(serve(listener, parts, ended));
         Self { task, end }
     }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 mod conventions;
 mod ops;
+mod strangers;
 
 use super::text::Form;
 use super::*;

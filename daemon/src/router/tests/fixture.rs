@@ -38,7 +38,7 @@ pub struct Site {
     pub key: String,
     pub asked: Arc<Mutex<Asked>>,
     pub status: watch::Sender<Arc<v1::Status>>,
-    server: tokio::task::JoinHandle<io::Result<()>>,
+    server: tokio::task::JoinHandle<()>,
 }
 
 impl Drop for Site {

@@ -4,6 +4,8 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, StatusCode, header};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 #[tokio::test]
 async fn without_the_key_only_the_health_is_told() {
@@ -118,4 +120,35 @@ async fn the_jobs_end_answers_those_who_wait_and_those_who_come() {
     let (status, ..) = site.generate().await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     until("the tickets are back", || site.open() == 0).await;
+}
+
+#[tokio::test]
+async fn strangers_who_hold_connections_keep_nobody_out_who_has_the_key() {
+    let site = Site::new(vec![says(200, "{}").await]).await;
+    let mut strangers = Vec::new();
+    for _ in 0..2 * robust_http::MOST_UNPROVEN {
+        let mut stranger = TcpStream::connect(&site.address).await.unwrap();
+        stranger.write_all(b"POST /generate").await.unwrap();
+        strangers.push(stranger);
+    }
+    let (status, ..) = site.generate().await;
+    assert_eq!(status, StatusCode::OK);
+    // The first of them made room long ago: what it waits for is the end of its connection.
+    while strangers[0]
+        .read(&mut [0; 64])
+        .await
+        .is_ok_and(|read| read > 0)
+    {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_shows_no_key_in_time_is_not_waited_for() {
+    let site = Site::new(Vec::new()).await;
+    for said in ["", "GET /hea", "GET /health HTTP/1.1\r\nHost: x\r\n\r\n"] {
+        let begun = tokio::time::Instant::now();
+        let mut slow = TcpStream::connect(&site.address).await.unwrap();
+        slow.write_all(said.as_bytes()).await.unwrap();
+        while slow.read(&mut [0; 64]).await.is_ok_and(|read| read > 0) {}
+        assert!(begun.elapsed() <= 2 * robust_http::PATIENCE, "{said:?}");
+    }
 }
