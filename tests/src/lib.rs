@@ -117,7 +117,16 @@ impl Daemon {
             .spawn()
             .expect("robustd starts");
         self.child = Some(child);
-        self.wait_for("the daemon to answer", |d| d.try_status().is_some());
+        // What is asked of all roles would hold of none.
+        let start = Instant::now();
+        while !self.has_ended() && !self.try_status().is_some_and(|s| knows_roles(&s)) {
+            self.patience(start, "the daemon to answer, and to know its roles");
+        }
+    }
+
+    fn has_ended(&mut self) -> bool {
+        let child = self.child.as_mut().expect("a daemon runs");
+        child.try_wait().expect("it can be waited for").is_some()
     }
 
     /// The bytes of every tensor of a step's checkpoint, weights and optimiser, by shard.
@@ -385,6 +394,12 @@ fn forget_snapshots(state: &Path) {
 pub fn roles<'a>(status: &'a Value, role: &str) -> Vec<&'a Value> {
     let all = status["roles"].as_array().expect("status has roles");
     all.iter().filter(|r| r["role"] == role).collect()
+}
+
+fn knows_roles(status: &Value) -> bool {
+    status["roles"]
+        .as_array()
+        .is_some_and(|all| !all.is_empty())
 }
 
 /// Tokens generated so far by all rollouts.

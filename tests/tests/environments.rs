@@ -144,12 +144,21 @@ async def rollout(prompt, engine):
 robustrl.serve()
 "#;
 
+/// Whether some conversation has what a program that begins it again would have to say once more.
+fn has_said(daemon: &Daemon) -> bool {
+    let held = daemon.ctl(&["traj", "ls", "--state", "running", "--json"]);
+    let lines = String::from_utf8(held.stdout).unwrap();
+    let turns = |line| serde_json::from_str::<Value>(line).unwrap()["turn_count"].as_u64();
+    lines.lines().any(|line| turns(line) >= Some(3))
+}
+
 #[test]
 fn one_that_goes_another_way_after_its_death_begins_its_conversations_anew() {
-    let mut daemon = start_torch(&with_text(STRAYS).set("job", "steps", 5));
+    let mut daemon = start_torch(&with_text(STRAYS).set("job", "steps", 8));
     daemon.until_step(1);
     let mut killed = 0;
     while killed < 3 {
+        daemon.wait_for("a conversation in its last turn", has_said);
         let program = engine_process(&daemon, "agent", 0, "robustrl.serve()");
         if let Some(program) = program {
             kill(Pid::from_raw(program), Signal::SIGKILL).unwrap();
@@ -162,7 +171,7 @@ fn one_that_goes_another_way_after_its_death_begins_its_conversations_anew() {
         });
     }
     assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
-    assert_consumed_once(&daemon.state_dir(), 5, 16);
+    assert_consumed_once(&daemon.state_dir(), 8, 16);
     let said = std::fs::read_to_string(daemon.stderr()).unwrap();
     assert!(
         said.contains("other tokens follow the model's than did before"),
