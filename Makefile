@@ -8,6 +8,7 @@
 # make python  a python with torch, for trainers written with it on a processor (0.6 GB, once)
 # make build  set up, build robustd, robustctl and robust-worker in release mode (V=1: with cargo's own lines)
 # make dist   a tarball and a .deb with all that they need, in target/dist; make dist-test   tries them in a chroot
+# make sbom   what the programs are made of, as CycloneDX, in target/dist
 # make docs   the book of docs/ as HTML, in target/docs
 # make man    build, then manual pages and completions in target/share
 # make install [PREFIX=/usr/local] [DESTDIR=]   programs, manual pages, completions
@@ -21,7 +22,7 @@ PROGRAMS := robustd robustctl robust-worker robust-shim robust-calc robust-weigh
 DEMO_BINS := -p robustd -p robustctl -p robust-worker
 BINS := $(DEMO_BINS) -p robust-shim -p robust-weights
 
-.PHONY: all setup setup-tests python build man install demo demo-vllm demo-sglang demo-torch demo-environment demo-own-loop demo-torch-vllm demo-trl test test-trl test-engines test-device test-fast soak asan bench bench-engines dist dist-test fmt lint doc docs deny advisories clean
+.PHONY: all setup setup-tests python build man install demo demo-vllm demo-sglang demo-torch demo-environment demo-own-loop demo-torch-vllm demo-trl test test-trl test-engines test-device test-fast soak asan bench bench-engines dist dist-test sbom fmt lint doc docs deny advisories clean
 
 all: build
 
@@ -142,12 +143,17 @@ bench-engines: setup
 	@mkdir -p "$(TARGET_DIR)/bench"
 	@BENCH_LARGE=1 scripts/engines.sh --run scripts/bench_hosting.sh "$(TARGET_DIR)/release" "$(TARGET_DIR)/bench/hosting.json" vllm sglang
 
-# A tarball and a .deb in target/dist; dist-test tries both on a plain Debian in a chroot (root, debootstrap).
+# A tarball, a .deb and a list of what they are made of in target/dist; dist-test tries both on a plain Debian in a chroot (root, debootstrap).
 dist: man
 	@scripts/dist.sh "$(TARGET_DIR)/release" "$(TARGET_DIR)/dist"
 
 dist-test: dist
 	@scripts/dist_test.sh "$(TARGET_DIR)/dist"
+
+# What the programs are made of, as CycloneDX.
+sbom: setup
+	@mkdir -p "$(TARGET_DIR)/dist"
+	@scripts/sbom.sh "$(TARGET_DIR)/dist/robustrl.cdx.json"
 
 fmt:
 	$(CARGO) fmt --all -- --check

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Packs the programs in DIR (first argument) into OUT (second): a tarball that runs where it is unpacked, and a .deb. Both
+# Packs the programs in DIR (first argument) into OUT (second): a tarball that runs where it is unpacked, a .deb, and what
+# they are made of (scripts/sbom.sh). Both packages
 # bring libtorch's processor part along; the tarball UCX's too, without its modules for RDMA, for which the .deb takes the
 # system's libucx0.
 #   scripts/dist.sh target/release target/dist
@@ -79,4 +80,5 @@ Description: keeps RL post-training jobs of LLMs running through faults
  operators' console.
 CONTROL
 dpkg-deb --root-owner-group -Zzstd -z6 --build "$stage/deb" "$out/robustrl_${version}_$(dpkg --print-architecture).deb" >/dev/null
+scripts/sbom.sh "$out/robustrl-$version.cdx.json"
 ls -lh "$out"/*.tar.gz "$out"/*.deb
