@@ -42,6 +42,15 @@ pub struct Caller {
     closes: Arc<Notify>,
 }
 
+/// Why a connection without a key is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// Nobody has shown a key on it for [`PATIENCE`].
+    Late,
+    /// It makes room for another.
+    ForAnother,
+}
+
 impl Callers {
     /// One more connection; none where even those with keys are too many.
     pub fn enter(&self, from: IpAddr) -> Option<Arc<Caller>> {
@@ -106,15 +115,15 @@ impl Caller {
         self.callers.lock().forget(self.number);
     }
 
-    /// Until it is to be closed: nobody has shown a key on it for [`PATIENCE`], or it makes room for another. One
-    /// with a key never is.
-    pub async fn without_key(&self) {
+    /// Until it is to be closed, and why. One with a key never is.
+    pub async fn without_key(&self) -> Closed {
         tokio::select! {
-            () = self.closes.notified() => return,
+            () = self.closes.notified() => return Closed::ForAnother,
             () = tokio::time::sleep(PATIENCE) => {}
         }
-        if !self.is_unproven() {
-            std::future::pending::<()>().await;
+        match self.is_unproven() {
+            true => Closed::Late,
+            false => std::future::pending().await,
         }
     }
 

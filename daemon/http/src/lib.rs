@@ -15,6 +15,6 @@ mod callers;
 mod door;
 mod serve;
 
-pub use callers::{Caller, Callers, MOST_CALLERS, MOST_UNPROVEN, PATIENCE};
+pub use callers::{Caller, Callers, Closed, MOST_CALLERS, MOST_UNPROVEN, PATIENCE};
 pub use door::{Door, Keyless};
 pub use serve::{IDLE, serve, serve_until};

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tower::ServiceExt;
 
-use crate::callers::{Caller, Callers};
+use crate::callers::{Caller, Callers, Closed};
 use crate::door::Door;
 
 /// How long a connection with a key may say nothing between two requests, and within a request's head. Longer
@@ -26,7 +26,7 @@ pub const IDLE: Duration = Duration::from_secs(120);
 /// After an error that is the machine's own, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How long an answer that is under way may still take where nobody has shown a key.
+/// How long an answer that is under way may still take where nobody has shown a key in time.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Serves these routes behind a door, on a non-blocking listener, until the runtime ends.
@@ -97,7 +97,11 @@ async fn converse(
             served.as_mut().graceful_shutdown();
             served.await
         }
-        () = caller.without_key() => {
+        closed = caller.without_key() => {
+            // Room is made at once: who takes it would else be counted beside whoever gives it.
+            if closed == Closed::ForAnother {
+                return;
+            }
             served.as_mut().graceful_shutdown();
             match tokio::time::timeout(LAST_WORDS, served).await {
                 Ok(result) => result,

@@ -7,7 +7,7 @@
 use super::rights::{Caller, Peer, Rights};
 use crate::known::Known;
 use crate::logging::Seldom;
-use robust_http::{Callers, PATIENCE};
+use robust_http::{Callers, Closed, PATIENCE};
 use robust_identity::{Door, Unsealed, unsealed};
 use std::io;
 use std::net::SocketAddr;
@@ -84,8 +84,11 @@ async fn answer(
     stream.set_nodelay(true)?;
     tokio::select! {
         answered = door.answer(stream) => answered,
-        () = caller.without_key() => {
-            let text = format!("no token was proven within {PATIENCE:?}, or others came");
+        closed = caller.without_key() => {
+            let text = match closed {
+                Closed::Late => format!("no token was proven within {PATIENCE:?}"),
+                Closed::ForAnother => "too many came that proved no token".to_owned(),
+            };
             Err(io::Error::new(io::ErrorKind::TimedOut, text))
         }
     }
