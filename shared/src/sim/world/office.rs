@@ -5,7 +5,7 @@
 use super::{Happening, World, ms};
 use crate::core::{
     CoreConfig, Input, NodeState, Output, PauseView, Refusal, Reply, Request, RestartTarget,
-    SlotRef,
+    RoleEvent, SlotRef,
 };
 use crate::ids::{InstanceId, Role, Step};
 use std::collections::{BTreeMap, BTreeSet};
@@ -447,6 +447,11 @@ impl World {
 
     /// Gives the controller an input. A request it refuses changes nothing.
     pub(super) fn handle(&mut self, input: Input) {
+        if let Input::Role(life, RoleEvent::Exited { .. }) = &input
+            && let Some(ended) = self.procs.get_mut(life)
+        {
+            ended.end_heard = true;
+        }
         let asks = matches!(&input, Input::Operator(..));
         let twin = asks.then(|| self.core.clone());
         self.core.handle(self.now, input);

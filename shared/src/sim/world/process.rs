@@ -89,6 +89,8 @@ pub struct Proc {
     pub generation: Generation,
     /// Not ended.
     pub alive: bool,
+    /// The controller was told that it ended.
+    pub(super) end_heard: bool,
     /// Stopped (SIGSTOP): uses nothing, answers nothing.
     pub stopped: bool,
     /// Busy with nothing for ever: wakes, but no work comes along and no probe is answered.
@@ -150,6 +152,7 @@ impl Proc {
             slot: order.slot.clone(),
             machine,
             frozen: false,
+            end_heard: false,
             over: false,
             generation: order.generation,
             alive: true,

@@ -192,8 +192,12 @@ impl World {
     /// A rollout gives its slot to a rank: not in sync mode, and others go on generating.
     fn stands_by(&mut self, who: InstanceId) -> bool {
         let allowed = self.config.mode != Mode::Sync && self.config.policy == Policy::Role;
-        // One whose end the controller has not heard of yet serves as far as it can know.
-        let unheard = |life: &Incarnation, p: &Proc| self.core.is_current(*life) == Some(p.id);
+        // One whose end the controller has not heard of yet serves as far as it can know, also where the same
+        // input goes on to replace it for another reason.
+        let unheard = |life: &Incarnation, p: &Proc| {
+            let replaced_for_another = !p.end_heard && self.machines.linked(p.machine);
+            self.core.is_current(*life) == Some(p.id) || replaced_for_another
+        };
         let serves = |(life, p): (&Incarnation, &Proc)| {
             let other = p.id.role == Role::Rollout && p.id != who;
             other && self.life(p.id) == *life && (p.alive || unheard(life, p))
