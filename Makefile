@@ -143,7 +143,8 @@ bench-engines: setup
 	@mkdir -p "$(TARGET_DIR)/bench"
 	@BENCH_LARGE=1 scripts/engines.sh --run scripts/bench_hosting.sh "$(TARGET_DIR)/release" "$(TARGET_DIR)/bench/hosting.json" vllm sglang
 
-# A tarball, a .deb and a list of what they are made of in target/dist; dist-test tries both on a plain Debian in a chroot (root, debootstrap).
+# A tarball, a .deb and a list of what they are made of in target/dist; dist-test tries both packages on a plain Debian
+# in a chroot (root, debootstrap).
 dist: man
 	@scripts/dist.sh "$(TARGET_DIR)/release" "$(TARGET_DIR)/dist"
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Writes to FILE (the only argument) what the programs are made of, as CycloneDX 1.6 in JSON: every crate that they need, and
-# those that only other systems would, and what the packages bring along that Cargo does not know. cargo-sbom is taken from the path, else built once
-# into ${ROBUST_CACHE:-~/.cache/robust}.
+# Writes to FILE (the only argument) what the programs are made of, as CycloneDX 1.6 in JSON: every crate that they need,
+# those that only other systems would among them, and what the packages bring along that Cargo does not know. cargo-sbom
+# is taken from the path, else built once into ${ROBUST_CACHE:-~/.cache/robust}.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 SBOM=0.10.0
