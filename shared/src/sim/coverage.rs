@@ -196,8 +196,14 @@ const UNREACHABLE: &[Unreachable] = &[
     Unreachable {
         machine: "gang",
         states: &["forming"],
-        inputs: &["restored", "step failed"],
-        why: "a generation is called when it has formed, and answers end with the daemon that asked",
+        inputs: &["restored"],
+        why: "a generation restores after it has formed, and answers end with the daemon that asked",
+    },
+    Unreachable {
+        machine: "gang",
+        states: &["forming", "ready"],
+        inputs: &["step failed"],
+        why: "no call is under way: one that fails ends its generation, and answers end with the daemon that asked",
     },
     Unreachable {
         machine: "trajectory",
