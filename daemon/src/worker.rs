@@ -53,7 +53,7 @@ pub struct WorkerPlan {
     pub state: StateDir,
     /// Which roads weights and gradients take, as roles are told them.
     pub roads: &'static str,
-    /// Certifies roles, where a road of theirs asks for it.
+    /// Certifies roles, where a road of theirs asks for it. The leader has it alone.
     authority: Option<Arc<Authority>>,
     /// Whether UCX is to use its RDMA transports alone.
     pub rdma_only: bool,
@@ -180,6 +180,23 @@ impl WorkerPlan {
             .then(|| (ENGINES_KEY_VARIABLE.to_owned(), path))
     }
 
+    /// With the authority that certifies roles, which the leader has.
+    pub fn certified_by(self, authority: Authority) -> Self {
+        let authority = Some(Arc::new(authority));
+        Self { authority, ..self }
+    }
+
+    /// The certificate of a life and its key, in PEM; none where no road of its weights asks for one.
+    pub fn certify(&self, life: &Life) -> Option<String> {
+        let authority = self.authority.as_ref();
+        let authority = authority.filter(|_| self.roads.ends_with("tls"))?;
+        let issued = authority.issue(&format!("role/{}", life.incarnation.0));
+        // The role then says what it lacks.
+        let said =
+            issued.inspect_err(|error| tracing::error!("{} is not certified: {error}", life.id));
+        said.ok()
+    }
+
     /// With roles that see the devices of their slots alone.
     pub fn with_devices(self, devices: SlotDevices) -> Self {
         Self { devices, ..self }
@@ -203,18 +220,11 @@ impl WorkerPlan {
         self.roads = roads(&job.weights, several);
         self.rdma_only =
             self.roads.ends_with("ucx") && job.weights.transport != WeightTransport::UcxTcpUnsafe;
-        if self.roads.ends_with("tls") {
-            match self.token.authority(&job.job.name) {
-                Ok(authority) => self.authority = Some(Arc::new(authority)),
-                // Each role then says what it lacks.
-                Err(error) => tracing::error!("roles are not certified: {error}"),
-            }
-        }
         self
     }
 
-    /// What to start for an instance.
-    pub fn spec(&self, life: &Life) -> SpawnSpec {
+    /// What to start for an instance, which is certified with this.
+    pub fn spec(&self, life: &Life, identity: Option<String>) -> SpawnSpec {
         let Life {
             id,
             incarnation,
@@ -252,7 +262,7 @@ impl WorkerPlan {
             incarnation,
             argv: argv.into(),
             passed: self.passes.to_role(id.role),
-            env: self.environment(life),
+            env: self.environment(life, identity),
             log_path: self.log_path(id),
             header: self.header(id, incarnation, generation),
         }
@@ -281,7 +291,7 @@ impl WorkerPlan {
         self.state.logs().join(format!("{id}.log"))
     }
 
-    fn environment(&self, life: &Life) -> Vec<(String, String)> {
+    fn environment(&self, life: &Life, identity: Option<String>) -> Vec<(String, String)> {
         let mut environment: Vec<_> = ARITHMETIC
             .into_iter()
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
@@ -297,12 +307,7 @@ impl WorkerPlan {
         ]
         .map(|(key, value)| (key.to_owned(), value.to_owned()));
         environment.extend(ucx);
-        if let Some(authority) = &self.authority {
-            match authority.issue(&format!("role/{}", life.incarnation.0)) {
-                Ok(identity) => environment.push((IDENTITY_VARIABLE.to_owned(), identity)),
-                Err(error) => tracing::error!("{} is not certified: {error}", life.id),
-            }
-        }
+        environment.extend(identity.map(|pem| (IDENTITY_VARIABLE.to_owned(), pem)));
         if self.rdma_only {
             environment.push(("UCX_TLS".to_owned(), "rc,dc,ud,self".to_owned()));
         }
@@ -363,7 +368,7 @@ fn device_of(address: IpAddr) -> Option<String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::nodes::Secret;
+    use crate::nodes::JobSecret;
     use robust_shared::job::SeenDevices;
 
     #[test]
@@ -401,20 +406,21 @@ mod tests {
         let state = StateDir::make(temp.path()).unwrap();
         let text = include_str!("../../fixtures/jobs/test.toml");
         let job = Job::parse(text, std::path::Path::new("test.toml")).unwrap();
-        let token = Secret::of("a token of the tests").job_token();
+        let token = JobToken::of("a token of the tests");
         let (path, logs) = ("worker".into(), LogFormat::Human);
-        let here = WorkerPlan::new(WorkerProgram { path, logs }, state, &job, token);
-        let identity = |plan: &WorkerPlan| {
-            let environment = plan.environment(&life("rollout", 1));
-            let found = environment
-                .into_iter()
-                .find(|(key, _)| key == IDENTITY_VARIABLE);
-            found.map(|(_, identity)| identity)
-        };
+        let node = WorkerPlan::new(WorkerProgram { path, logs }, state, &job, token);
+        let authority = JobSecret::of("a secret of the tests").roles("test");
+        let here = node.clone().certified_by(authority.unwrap());
+        let identity = |plan: &WorkerPlan| plan.certify(&life("rollout", 1));
         assert_eq!(identity(&here), None, "no other machine asks for it");
         let spread = here.bound_to(Ipv4Addr::LOCALHOST.into(), &job);
         assert!(identity(&spread).unwrap().contains("BEGIN CERTIFICATE"));
         assert_ne!(identity(&spread), identity(&spread));
+        let given = identity(&spread).unwrap();
+        let environment = spread.environment(&life("rollout", 1), Some(given.clone()));
+        assert!(environment.contains(&(IDENTITY_VARIABLE.to_owned(), given)));
+        let node = node.bound_to(Ipv4Addr::LOCALHOST.into(), &job);
+        assert_eq!(identity(&node), None, "a node certifies nobody");
     }
 
     #[test]
@@ -424,12 +430,12 @@ mod tests {
         let text = include_str!("../../fixtures/jobs/test.toml");
         let mut job = Job::parse(text, std::path::Path::new("test.toml")).unwrap();
         job.weights.buffer_mib = 7;
-        let token = Secret::of("a token of the tests").job_token();
+        let token = JobToken::of("a token of the tests");
         let (path, logs) = ("worker".into(), LogFormat::Human);
         let program = WorkerProgram { path, logs };
         let plan = WorkerPlan::new(program, state, &job, token);
         let bound = (WEIGHTS_BUFFER_VARIABLE.to_owned(), "7".to_owned());
-        assert!(plan.environment(&life("rollout", 1)).contains(&bound));
+        assert!(plan.environment(&life("rollout", 1), None).contains(&bound));
     }
 
     fn life(pool: &str, place: u32) -> Life {
@@ -451,11 +457,11 @@ mod tests {
                     kind='vllm'\nargv=['x','{port}']\nslots=2\n[[node]]\nname='a'\n\
                     pools={rollout=4,train=2,agent=2}\ndevices={rollout=[7,6,5,4],agent=[]}\n";
         let job = Job::parse(text, std::path::Path::new("job.toml")).unwrap();
-        let token = Secret::of("a token of the tests").job_token();
+        let token = JobToken::of("a token of the tests");
         let (path, logs) = ("worker".into(), LogFormat::Human);
         let plan = WorkerPlan::new(WorkerProgram { path, logs }, state, &job, token);
         let sees = |plan: &WorkerPlan, pool, place| {
-            let environment = plan.environment(&life(pool, place));
+            let environment = plan.environment(&life(pool, place), None);
             let found = environment
                 .into_iter()
                 .find(|(key, _)| key == DEVICES_VARIABLE);

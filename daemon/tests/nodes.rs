@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod cluster;
 mod durable;
+mod enrolled;
 mod fake;
 mod membership;
 mod operated;
@@ -183,7 +184,7 @@ async fn a_node_is_refused_without_the_token_and_under_a_name_that_is_taken() {
     assert!(
         cluster
             .log("a")
-            .contains("it has another token than this job")
+            .contains("it is certified by another leader, or has no join token")
     );
     for (name, what) in [("b", "is joined"), ("a", "the leader's own name")] {
         cluster.join_with("d", "token", &["--name", name]);

@@ -1,7 +1,7 @@
 //! What rollouts really serve, and how to damage it.
 use crate::{Daemon, roles};
 use nix::sched::{CloneFlags, setns};
-use robustd::nodes::Secret;
+use robustd::nodes::JobSecret;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -73,7 +73,8 @@ fn number(value: &Value, key: &str) -> u64 {
 /// What a rollout says of the memory it serves from; none while it serves nothing.
 fn weights_digest(state: &Path, rollout: &Value) -> Option<Value> {
     let (pid, index) = (number(rollout, "pid"), number(rollout, "index"));
-    let secret = Secret::read(&state.join("nodes.token")).expect("the job's token");
+    let secret = std::fs::read_to_string(state.join("authority.key"));
+    let secret = JobSecret::of(&secret.expect("the leader's secret"));
     let keys = secret.job_token().engines();
     let key = keys.of_engine(number(rollout, "incarnation")).bearer();
     let log = state.join(format!("logs/rollout-{index}.log"));

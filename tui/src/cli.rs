@@ -15,6 +15,7 @@ mod sim;
 mod steer;
 mod stop;
 mod store;
+mod token;
 mod traj;
 mod tui;
 mod values;
@@ -38,6 +39,7 @@ pub use sim::{PaperArgs, ReplayArgs, ScaleRunArgs, SearchArgs, SimArgs, SimComma
 pub use steer::{EngineArgs, NodeArgs, RestoreSlotArgs, ScaleArgs, UpdateArgs};
 pub use stop::StopArgs;
 pub use store::StoreCommand;
+pub use token::TokenCommand;
 pub use traj::{TrajCommand, TrajFilter, TrajFormat};
 pub use tui::{PictureArgs, ThemeName, TuiArgs};
 pub use values::Who;
@@ -130,6 +132,9 @@ pub enum Command {
     Uncordon(NodeArgs),
     /// A lost slot is there again
     RestoreSlot(RestoreSlotArgs),
+    /// Join tokens, each of which makes one machine a node, and certificates of nodes
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// Take an engine out of traffic: it finishes its turns and gets no new ones, until `readmit`
     Quarantine(EngineArgs),
     /// Let a quarantined engine have traffic again

@@ -98,6 +98,13 @@ pub fn time_of_day(unix_ms: u64) -> String {
     time_of_day_at(unix_ms, *Local::now().offset())
 }
 
+/// Date and time of day in seconds, here.
+pub fn moment_of(unix_ms: u64) -> String {
+    let ms = i64::try_from(unix_ms).ok();
+    let at = ms.and_then(|ms| Local.timestamp_millis_opt(ms).single());
+    at.map_or_else(|| "-".to_owned(), |t| t.format("%F %T").to_string())
+}
+
 /// Time of day with milliseconds, at an offset from UTC.
 pub fn time_of_day_at(unix_ms: u64, zone: FixedOffset) -> String {
     i64::try_from(unix_ms)

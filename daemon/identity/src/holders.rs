@@ -12,12 +12,10 @@
 use std::io;
 use std::sync::Arc;
 
-use rustls::ServerConfig;
-use rustls::server::Acceptor;
 use tokio::net::TcpStream;
-use tokio_rustls::{LazyConfigAcceptor, server};
+use tokio_rustls::server;
 
-use crate::tls::{Caller, Certified};
+use crate::tls::{Answering, Caller, Certified, answer_named};
 use crate::{Authority, IdentityError};
 
 const CONTEXT: &str = "RobustRL 2026 authority over the holders of a token version 1";
@@ -43,6 +41,16 @@ impl Holders {
         })
     }
 
+    /// The name of the token, by which its holders call the daemon: a digest that tells nothing else.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How the daemon answers them.
+    pub fn answering(&self) -> Result<Answering, IdentityError> {
+        Certified::by(&self.authority, "control", &self.name)?.callee()
+    }
+
     /// For a tool that calls the daemon.
     pub fn caller(&self) -> Result<Caller, IdentityError> {
         let certified = Certified::by(&self.authority, "tool", &self.name)?;
@@ -52,14 +60,14 @@ impl Holders {
 
 /// Where a daemon answers the holders of its tokens; `May` says what a token's holders may.
 #[derive(Clone)]
-pub struct Door<May>(Arc<[(String, Arc<ServerConfig>, May)]>);
+pub struct Door<May>(Arc<[(String, Answering, May)]>);
 
 impl<May: Clone> Door<May> {
     /// For the holders of these tokens, of which there is one at least.
     pub fn of(tokens: Vec<(Holders, May)>) -> Result<Self, IdentityError> {
         let answers = |(holders, may): (Holders, May)| {
-            let certified = Certified::by(&holders.authority, "control", &holders.name)?;
-            Ok((holders.name, Arc::new(certified.callee()?), may))
+            let answering = holders.answering()?;
+            Ok((holders.name, answering, may))
         };
         let all: Result<Vec<_>, IdentityError> = tokens.into_iter().map(answers).collect();
         Ok(Self(all?.into()))
@@ -70,16 +78,13 @@ impl<May: Clone> Door<May> {
         &self,
         stream: TcpStream,
     ) -> io::Result<(May, server::TlsStream<TcpStream>)> {
-        let begun = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
-        let hello = begun.client_hello();
-        let name = hello.server_name();
-        let meant = self.0.iter().find(|(known, ..)| name == Some(known));
-        // Whoever means no token of this daemon is refused by the first one's authority, and told so.
-        let Some((_, config, may)) = meant.or_else(|| self.0.first()) else {
-            return Err(io::ErrorKind::PermissionDenied.into());
-        };
-        let stream = begun.into_stream(Arc::clone(config)).await?;
-        Ok((may.clone(), stream))
+        answer_named(stream, |name| {
+            let meant = self.0.iter().find(|(known, ..)| name == known);
+            // Whoever means no token of this daemon is refused by the first one's authority, and told so.
+            let (_, answering, may) = meant.or_else(|| self.0.first())?;
+            Some((answering.clone(), may.clone()))
+        })
+        .await
     }
 }
 
@@ -93,7 +98,7 @@ impl<May> std::fmt::Debug for Door<May> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::{Daemons, Unsealed, unsealed};
+    use crate::{NodeAuthority, NodeKey, Unsealed, unsealed};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
@@ -143,8 +148,10 @@ mod tests {
     #[tokio::test]
     async fn another_token_opens_nothing_and_a_daemon_without_the_token_is_not_believed() {
         let guess = Holders::of("a guess").unwrap().caller().unwrap();
-        let node = Daemons::of(&Daemons::key(OPERATOR)).unwrap();
-        let node = node.caller("node/b").unwrap();
+        let key = NodeKey::new().unwrap();
+        let certified = NodeAuthority::of(OPERATOR).unwrap();
+        let certified = certified.certify(key.public(), "b").unwrap();
+        let node = key.caller(&certified.pem).unwrap();
         for caller in [guess, node] {
             let (answered, called) = between(door(), caller).await;
             for error in [answered.unwrap_err(), called.unwrap_err()] {

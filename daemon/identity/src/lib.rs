@@ -9,20 +9,20 @@
 //! secret. A certificate says what it is for in a name of the form `robust://JOB/role/17`.
 
 mod addresses;
-mod daemons;
 mod engines;
 mod holders;
+mod nodes;
 mod tls;
 
 pub use addresses::network;
-pub use daemons::Daemons;
 pub use engines::{EngineKey, EngineKeys};
 pub use holders::{Door, Holders};
-pub use tls::{Callee, Caller, Unsealed, unsealed};
+pub use nodes::{Fingerprint, NodeAuthority, NodeCertificate, NodeKey};
+pub use tls::{Answering, Caller, Unsealed, answer_named, unsealed};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PKCS_ED25519, SanType, SerialNumber, date_time_ymd,
+    KeyUsagePurpose, PKCS_ED25519, PublicKeyData, SanType, SerialNumber, date_time_ymd,
 };
 
 /// The name that every member's certificate has; who calls a member checks that it is there.
@@ -85,6 +85,17 @@ impl Authority {
     /// The same, with another name than [`MEMBER`] that callers check.
     fn issue_named(&self, whose: &str, named: &str) -> Result<String, IdentityError> {
         let key = KeyPair::generate_for(&PKCS_ED25519)?;
+        let certificates = self.certify(&key, whose, named)?;
+        Ok([certificates, key.serialize_pem()].concat())
+    }
+
+    /// Certifies a key that somebody else has: its certificate and the authority's, in PEM.
+    fn certify(
+        &self,
+        key: &impl PublicKeyData,
+        whose: &str,
+        named: &str,
+    ) -> Result<String, IdentityError> {
         let name = format!("robust://{}/{whose}", self.job);
         let mut params = CertificateParams::new(vec![named.to_owned()])?;
         params
@@ -98,13 +109,8 @@ impl Authority {
             ExtendedKeyUsagePurpose::ClientAuth,
         ];
         (params.not_before, params.not_after) = validity();
-        let certificate = params.signed_by(&key, &self.issuer)?;
-        Ok([
-            certificate.pem(),
-            key.serialize_pem(),
-            self.certificate.clone(),
-        ]
-        .concat())
+        let certificate = params.signed_by(key, &self.issuer)?;
+        Ok([certificate.pem(), self.certificate.clone()].concat())
     }
 }
 

@@ -7,20 +7,20 @@ use std::sync::Arc;
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{Acceptor, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{AlertDescription, ClientConfig, RootCertStore, ServerConfig};
 use tokio::net::TcpStream;
-use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
+use tokio_rustls::{LazyConfigAcceptor, TlsConnector, client, server};
 
 use crate::{Authority, IdentityError};
 
 /// HTTP/2, which carries the calls.
 const PROTOCOL: &[u8] = b"h2";
 
-/// The called side of connections.
+/// How those are answered whom one authority certified.
 #[derive(Clone)]
-pub struct Callee(pub(crate) TlsAcceptor);
+pub struct Answering(Arc<ServerConfig>);
 
 /// The calling side of connections.
 #[derive(Clone)]
@@ -39,7 +39,11 @@ pub(crate) struct Certified {
 impl Certified {
     /// A new key for `whose`, which callers check the name `named` of.
     pub fn by(authority: &Authority, whose: &str, named: &str) -> Result<Self, IdentityError> {
-        let pem = authority.issue_named(whose, named)?;
+        Self::from_pem(&authority.issue_named(whose, named)?)
+    }
+
+    /// Of its certificate, the authority's and its key.
+    pub fn from_pem(pem: &str) -> Result<Self, IdentityError> {
         let certificates = CertificateDer::pem_slice_iter(pem.as_bytes());
         let certificates: Vec<_> = certificates
             .collect::<Result<_, _>>()
@@ -54,7 +58,7 @@ impl Certified {
     }
 
     /// For the side that is called: callers show a certificate by the same authority.
-    pub fn callee(self) -> Result<ServerConfig, IdentityError> {
+    pub fn callee(self) -> Result<Answering, IdentityError> {
         let Self { own, key, roots } = self;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let callers = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider))
@@ -67,7 +71,7 @@ impl Certified {
         // Nobody comes back to an old session: a link that ended proves itself anew.
         config.send_tls13_tickets = 0;
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
-        Ok(config)
+        Ok(Answering(Arc::new(config)))
     }
 
     /// For the side that calls one that has the name `named`.
@@ -91,15 +95,20 @@ impl Certified {
     }
 }
 
-fn refused_setting(error: impl std::fmt::Display) -> IdentityError {
+pub(crate) fn refused_setting(error: impl std::fmt::Display) -> IdentityError {
     rustls::Error::General(error.to_string()).into()
 }
 
-impl Callee {
-    /// Answers a caller. Returns once it is proven that the caller is of this job.
-    pub async fn answer(&self, stream: TcpStream) -> io::Result<server::TlsStream<TcpStream>> {
-        self.0.accept(stream).await
-    }
+/// Answers a caller as whom it calls by name, of those that `find` knows. Returns once it is proven that the caller is
+/// certified by that one's authority.
+pub async fn answer_named<Found>(
+    stream: TcpStream,
+    find: impl FnOnce(&str) -> Option<(Answering, Found)>,
+) -> io::Result<(Found, server::TlsStream<TcpStream>)> {
+    let begun = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+    let found = find(begun.client_hello().server_name().unwrap_or_default());
+    let (Answering(config), found) = found.ok_or(io::ErrorKind::PermissionDenied)?;
+    Ok((found, begun.into_stream(config).await?))
 }
 
 impl Caller {
@@ -109,15 +118,15 @@ impl Caller {
     }
 }
 
-impl std::fmt::Debug for Caller {
+impl std::fmt::Debug for Answering {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Caller(..)")
+        f.write_str("Answering(..)")
     }
 }
 
-impl std::fmt::Debug for Callee {
+impl std::fmt::Debug for Caller {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Callee(..)")
+        f.write_str("Caller(..)")
     }
 }
 

@@ -49,9 +49,13 @@ pub struct Args {
     /// Let other daemons join the job as its nodes at this TCP address
     #[arg(long, value_name = "ADDR", conflicts_with = "join")]
     pub listen_nodes: Option<String>,
-    /// What leader and nodes prove to each other to know [default for the leader: STATE/nodes.token]
+    /// With --join: a join token, which a node needs until it has a certificate. With --listen-nodes: the one that any
+    /// machine may use [default for the leader: STATE/nodes.token]
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+    /// Have no join token that any machine may use: each needs one of its own (robustctl token create)
+    #[arg(long, requires = "listen_nodes", conflicts_with = "token_file")]
+    pub single_use_tokens: bool,
     /// Where other nodes reach this one's roles [default: the address of --listen-nodes, or that
     /// from which the leader is reached]
     #[arg(long, value_name = "IP")]

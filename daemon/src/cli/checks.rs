@@ -5,7 +5,7 @@ use super::sampled::Sampled;
 use super::warmup::{cache_dir, is_complete};
 use crate::control::{Prompts, read_dataset};
 use crate::grpc::{for_nodes, loopback_only, reachable};
-use crate::nodes::Secret;
+use crate::nodes::JoinToken;
 use crate::services;
 use crate::traces;
 use crate::worker::WorkerProgram;
@@ -41,8 +41,10 @@ pub(super) struct Prepared {
     pub otlp: Option<String>,
     /// Where to listen for nodes, and where those reach this one's roles.
     pub nodes: Option<(SocketAddr, IpAddr)>,
-    /// The token's secret, where it is not that of the state directory.
-    pub secret: Option<Secret>,
+    /// With which machines become nodes, where it is not that of the state directory.
+    pub join_token: Option<JoinToken>,
+    /// Whether there is no such token for all.
+    pub single_use_tokens: bool,
     /// Where checkpoints are put besides the disk.
     pub remote: Option<Remote>,
     /// What is sampled besides the processes.
@@ -66,7 +68,8 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
     let nodes = nodes
         .map(|given| for_nodes(given, args.advertise))
         .transpose()?;
-    let secret = args.token_file.as_deref().map(Secret::read).transpose()?;
+    let join_token = args.token_file.as_deref();
+    let join_token = join_token.map(JoinToken::read).transpose()?;
     // Required where no leader is named.
     let path = args.job.clone().unwrap_or_default();
     let mut job = read_job(&path)?;
@@ -109,7 +112,8 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
         router,
         otlp,
         nodes,
-        secret,
+        join_token,
+        single_use_tokens: args.single_use_tokens,
         remote,
         sampled: Sampled::new(args),
     })

@@ -4,8 +4,8 @@ use super::warmup::WarmupError;
 use crate::control::DatasetError;
 use crate::driver::{AdoptError, DriverError};
 use crate::grpc::ListenError;
-use crate::node::{NodeConfigError, NodeError};
-use crate::nodes::SecretError;
+use crate::node::{CredentialsError, NodeConfigError, NodeError};
+use crate::nodes::{JoinTokenError, MembersError};
 use crate::services::ServicesError;
 use crate::state::{JobFileError, StateDirError};
 use crate::store::StoreError;
@@ -129,7 +129,10 @@ pub enum Failure {
     NodeConfig(#[from] NodeConfigError),
     /// The token file cannot be used.
     #[error(transparent)]
-    Secret(#[from] SecretError),
+    JoinToken(#[from] JoinTokenError),
+    /// Who may become a node cannot be known.
+    #[error(transparent)]
+    Members(#[from] MembersError),
     /// It is no node, or none any more.
     #[error(transparent)]
     Node(#[from] NodeError),
@@ -165,10 +168,11 @@ impl Failure {
             | Self::OtherJob(_)
             | Self::Store(_)
             | Self::Past(_)
+            | Self::Members(_)
             | Self::Driver(_) => ExitCode::Store,
             Self::NodeConfig(_)
             | Self::Traces(TracesError::Url { .. } | TracesError::Tls { .. }) => ExitCode::BadJob,
-            Self::Secret(_) | Self::Traces(TracesError::Ca { .. }) => ExitCode::Environment,
+            Self::JoinToken(_) | Self::Traces(TracesError::Ca { .. }) => ExitCode::Environment,
             Self::Node(error) => node_error(error),
             Self::Start { .. } | Self::Over { .. } | Self::Leftovers { .. } | Self::Traces(_) => {
                 ExitCode::Failed
@@ -182,8 +186,11 @@ fn node_error(error: &NodeError) -> ExitCode {
         NodeError::Refused { .. } => ExitCode::NotJoined,
         NodeError::Lock(StoreError::Locked { .. }) => ExitCode::InUse,
         NodeError::Start { .. } => ExitCode::Failed,
-        NodeError::Memory(_) | NodeError::State(_) | NodeError::Lock(_) | NodeError::Listen(_) => {
-            ExitCode::Store
-        }
+        NodeError::Credentials(CredentialsError::NoToken) => ExitCode::BadJob,
+        NodeError::Credentials(_)
+        | NodeError::Memory(_)
+        | NodeError::State(_)
+        | NodeError::Lock(_)
+        | NodeError::Listen(_) => ExitCode::Store,
     }
 }

@@ -53,6 +53,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
         samples_per_step: job.samples_per_step(),
         audit: super::run::audit(&state)?,
         has_test_devices: false,
+        joins: None,
     };
     driver::print(&format!(
         "showing the job {} in {}; end with Ctrl-C or `robustctl stop`",

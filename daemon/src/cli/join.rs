@@ -3,8 +3,8 @@ use super::args::{Args, ExitCode};
 use super::checks::find_worker;
 use super::failure::Failure;
 use super::sampled::Sampled;
-use crate::node::{self, NodeConfig, NodeConfigError, NodeEnd, NodeParts};
-use crate::nodes::Secret;
+use crate::node::{self, NodeConfig, NodeEnd, NodeParts};
+use crate::nodes::{JoinToken, JoinTokenError};
 use crate::state::StateDir;
 use robust_proto::endpoint::default_state_dir;
 
@@ -15,10 +15,17 @@ pub(super) async fn run(args: &Args, leader: &str) -> Result<ExitCode, Failure> 
         .to_string_lossy()
         .into_owned();
     let config = NodeConfig::new(&args.join, leader, host, args.advertise)?;
-    let token = args.token_file.as_deref().ok_or(NodeConfigError::NoToken)?;
-    let secret = Secret::read(token)?;
     let worker = find_worker(args)?;
     let state = StateDir::make(&args.state_dir.clone().unwrap_or_else(default_state_dir))?;
+    let token = args.token_file.as_deref().map(JoinToken::read);
+    let token = match token {
+        // It is used up, and may be gone.
+        Some(Err(error @ JoinTokenError::Unreadable { .. })) if state.node_key().exists() => {
+            tracing::info!("{error}; going on with the certificate that there is");
+            None
+        }
+        token => token.transpose()?,
+    };
     tracing::info!(
         "joining {leader} as {}, state in {}",
         config.name,
@@ -33,7 +40,7 @@ pub(super) async fn run(args: &Args, leader: &str) -> Result<ExitCode, Failure> 
     let sources = sampled.start(&state).map_err(start)?;
     let parts = NodeParts {
         config,
-        secret,
+        token,
         state,
         worker,
         sources,

@@ -1,19 +1,23 @@
 //! The TCP addresses, bound before anything is started.
 use super::checks::Prepared;
 use super::failure::Failure;
-use crate::grpc::{Rights, Token, Tokens, bind_tcp};
+use crate::grpc::{Joins, Rights, Token, Tokens, bind_tcp};
 use crate::links::RouteEvent;
-use crate::nodes::{Digests, JobFiles, NodeHostService, NodeLinkEvent, Secret, Sessions, Shards};
+use crate::nodes::{
+    Digests, JobFiles, JobSecret, JobToken, JoinToken, Members, NodeHostService, NodeLinkEvent,
+    Sessions, Shards,
+};
 use crate::router::{self, Serving};
 use crate::state::{Readers, StateDir, read_private};
 use crate::tell::Tell;
-use robust_identity::{Callee, Door, EngineKeys, IdentityError};
+use robust_identity::{Door, EngineKeys, IdentityError};
 use robust_proto::v1;
 use robust_shared::job::Job;
 use robust_tree::lend_ports;
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tokio::net::TcpListener;
@@ -29,8 +33,8 @@ pub(super) struct Listeners {
     pub router: Option<RouterListener>,
     /// For nodes.
     pub nodes: Option<NodesListener>,
-    /// What nodes prove to know, and roles to each other a part of.
-    pub secret: Secret,
+    /// Of which the certificates of nodes and roles are made.
+    pub secret: JobSecret,
     /// Names this life of the job.
     pub run: String,
 }
@@ -38,8 +42,9 @@ pub(super) struct Listeners {
 /// Where nodes join, not served yet.
 pub(super) struct NodesListener {
     pub listener: TcpListener,
-    pub callee: Callee,
-    pub secret: Secret,
+    pub members: Members,
+    pub sessions: Sessions,
+    pub roles_token: JobToken,
     pub run: String,
 }
 
@@ -50,10 +55,7 @@ impl Listeners {
         state: &StateDir,
         is_new: bool,
     ) -> Result<Self, Failure> {
-        let secret = match prepared.secret.clone() {
-            Some(secret) => secret,
-            None => own_secret(state, is_new)?,
-        };
+        let secret = job_secret(state, prepared.join_token.as_ref(), is_new)?;
         let viewer = prepared.viewer_token.as_deref();
         let control = match prepared.listen {
             Some(addr) => {
@@ -70,8 +72,9 @@ impl Listeners {
         let nodes = match prepared.nodes {
             Some((addr, _)) => Some(NodesListener {
                 listener: bind_tcp("--listen-nodes", addr).await?,
-                callee: callee(&secret)?,
-                secret: secret.clone(),
+                members: members(prepared, state, &secret)?,
+                sessions: Sessions::default(),
+                roles_token: secret.job_token(),
                 run: run.clone(),
             }),
             None => None,
@@ -108,30 +111,54 @@ impl Listeners {
     }
 }
 
-/// What the job's daemons prove to each other where no file was named. Until there was a token for them alone they
-/// had the operators': those that have it go on with it, and operators get another.
-fn own_secret(state: &StateDir, is_new: bool) -> Result<Secret, Failure> {
-    let (nodes, operators) = (state.nodes_token(), state.token());
-    if !is_new && !nodes.exists() && read_private(&operators, Readers::Owner)?.is_some() {
-        tracing::warn!(
-            "{} is the nodes' from now on, and operators need a copy of the new {}",
-            nodes.display(),
-            operators.display()
-        );
-        fs::rename(&operators, &nodes).map_err(|source| Failure::Start {
-            what: "a token for nodes",
-            source,
-        })?;
+/// The leader's secret. Until it had one of its own, all that is made of it was made of what nodes had, and before that
+/// of what operators had: a job that began then goes on with that, for its roles live.
+fn job_secret(
+    state: &StateDir,
+    named: Option<&JoinToken>,
+    is_new: bool,
+) -> Result<JobSecret, Failure> {
+    let (own, nodes, operators) = (state.authority_key(), state.nodes_token(), state.token());
+    if is_new || own.exists() {
+        return Ok(JobSecret::load_or_create(&own, None)?);
     }
-    Ok(Token::load_or_create(&nodes)?.secret())
+    let of = |path: &Path| read_private(path, Readers::Owner);
+    let known = match (named, of(&nodes)?) {
+        (Some(named), _) => Some(named.reveal().to_owned()),
+        (None, Some(text)) => Some(text),
+        (None, None) => {
+            let text = of(&operators)?;
+            if text.is_some() {
+                tracing::warn!(
+                    "operators need a copy of the new {}: the one before is the job's own from now on",
+                    operators.display()
+                );
+                fs::remove_file(&operators).map_err(|source| Failure::Start {
+                    what: "a token for operators",
+                    source,
+                })?;
+            }
+            text
+        }
+    };
+    if known.is_some() {
+        tracing::warn!(
+            "nodes of the earlier build know what this job's certificates are made of; for a secret of the leader's \
+             alone end the job, remove {} and begin it anew",
+            own.display()
+        );
+    }
+    Ok(JobSecret::load_or_create(&own, known.as_deref())?)
 }
 
-/// Answers the job's nodes, and nobody else.
-fn callee(secret: &Secret) -> Result<Callee, Failure> {
-    let made = secret
-        .daemons()
-        .and_then(|daemons| daemons.callee("control"));
-    made.map_err(no_tls("TLS for nodes"))
+/// Who may become a node.
+fn members(prepared: &Prepared, state: &StateDir, secret: &JobSecret) -> Result<Members, Failure> {
+    let shared = match (&prepared.join_token, prepared.single_use_tokens) {
+        (Some(named), _) => Some(named.clone()),
+        (None, true) => None,
+        (None, false) => Some(Token::load_or_create(&state.nodes_token())?.join_token()),
+    };
+    Ok(Members::open(&state.joins(), secret, shared.as_ref())?)
 }
 
 fn no_tls(what: &'static str) -> impl FnOnce(IdentityError) -> Failure {
@@ -193,9 +220,15 @@ impl RouterListener {
 }
 
 impl NodesListener {
+    /// What operators ask about it.
+    pub fn joins(&self) -> Joins {
+        let (members, sessions) = (self.members.clone(), self.sessions.clone());
+        Joins { members, sessions }
+    }
+
     /// The service to serve there.
     pub fn service(
-        (secret, run): (Secret, String),
+        &self,
         (prepared, digests): (&Prepared, Digests),
         shards: Shards,
         events: Tell<NodeLinkEvent>,
@@ -207,12 +240,13 @@ impl NodesListener {
         tokio::spawn(async move { drop(reading.list().await) });
         NodeHostService {
             events,
-            secret,
-            run,
+            members: self.members.clone(),
+            roles_token: self.roles_token.clone(),
+            run: self.run.clone(),
             job: job.into(),
             files,
             shards,
-            sessions: Sessions::default(),
+            sessions: self.sessions.clone(),
             numbers: Arc::new(AtomicU64::new(1)),
         }
     }
@@ -224,23 +258,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_and_operators_have_tokens_of_their_own_and_nodes_keep_the_one_of_an_earlier_build() {
+    fn a_job_of_an_earlier_build_goes_on_with_what_its_roles_have_and_a_new_one_has_its_own() {
         let temp = tempfile::tempdir().unwrap();
         let state = StateDir::make(temp.path()).unwrap();
-        let earlier = Token::load_or_create(&state.token()).unwrap();
-        let of = |secret: Secret| secret.job_token().reveal().to_owned();
-        let new = of(own_secret(&state, true).unwrap());
-        assert_ne!(
-            new,
-            of(earlier.secret()),
-            "a new job's nodes have their own"
+        let operators = Token::load_or_create(&state.token()).unwrap();
+        let of = |secret: &JobSecret| secret.job_token().reveal().to_owned();
+        let secret =
+            |named: Option<&JoinToken>, is_new| of(&job_secret(&state, named, is_new).unwrap());
+        let own = secret(None, true);
+        assert_eq!(secret(None, false), own, "it is started again");
+        assert_eq!(secret(None, true), own, "and begun anew: its nodes go on");
+        assert!(state.token().exists() && !state.nodes_token().exists());
+        // Of a build in which the operators' token was everything.
+        fs::remove_file(state.authority_key()).unwrap();
+        let kept = secret(None, false);
+        assert_eq!(kept, of(&JobSecret::of(operators.join_token().reveal())));
+        assert!(!state.token().exists(), "operators get another");
+        assert_ne!(Token::load_or_create(&state.token()).unwrap(), operators);
+        assert_eq!(secret(None, false), kept);
+        // Of one in which nodes had a token of their own, or of a file.
+        fs::remove_file(state.authority_key()).unwrap();
+        let nodes = Token::load_or_create(&state.nodes_token()).unwrap();
+        let nodes = of(&JobSecret::of(nodes.join_token().reveal()));
+        assert_eq!(secret(None, false), nodes);
+        fs::remove_file(state.authority_key()).unwrap();
+        let named = JoinToken::of("a file of the user's");
+        assert_eq!(
+            secret(Some(&named), false),
+            of(&JobSecret::of(named.reveal()))
         );
-        assert_eq!(Token::load_or_create(&state.token()).unwrap(), earlier);
-        fs::remove_file(state.nodes_token()).unwrap();
-        let kept = of(own_secret(&state, false).unwrap());
-        assert_eq!(kept, of(earlier.secret()), "its roles and nodes go on");
-        assert!(!state.token().exists());
-        assert_ne!(Token::load_or_create(&state.token()).unwrap(), earlier);
-        assert_eq!(of(own_secret(&state, false).unwrap()), kept);
+        assert!(state.token().exists());
     }
 }

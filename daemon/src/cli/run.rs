@@ -27,7 +27,7 @@ use crate::launcher::Launcher;
 use crate::launcher::{SlowArgs, slow_down};
 use crate::leases::Leases;
 use crate::metrics;
-use crate::nodes::{Digests, JobToken, Shards};
+use crate::nodes::{Digests, JobSecret, Shards};
 use crate::report::report;
 use crate::router::Serving;
 use crate::services::{self, Services};
@@ -151,7 +151,7 @@ struct Daemon {
     heard: UnboundedReceiver<Event>,
     roles_socket: UnixListener,
     nodes: Option<NodesListener>,
-    token: JobToken,
+    secret: JobSecret,
     /// Names this life of the job.
     run: String,
     servers: JoinSet<()>,
@@ -194,6 +194,7 @@ impl Daemon {
             samples_per_step: prepared.job.samples_per_step(),
             audit: audit(&state)?,
             has_test_devices: prepared.sampled.test_devices().is_some(),
+            joins: listeners.nodes.as_ref().map(NodesListener::joins),
         };
         let mut servers = JoinSet::new();
         servers.spawn(served(
@@ -239,7 +240,7 @@ impl Daemon {
             heard,
             roles_socket,
             nodes: listeners.nodes,
-            token: listeners.secret.job_token(),
+            secret: listeners.secret,
             run: listeners.run,
             servers,
             router,
@@ -257,7 +258,7 @@ impl Daemon {
         let leases = Leases::default();
         let (parts, mut world) = assemble(
             &self.prepared,
-            (&self.state, self.token, self.run),
+            (&self.state, &self.secret, self.run),
             (&self.store, self.quota),
             self.clock,
             self.feeds,
@@ -285,17 +286,10 @@ impl Daemon {
             let job = self.first_job.clone();
             let at = nodes.listener.local_addr().map(|a| a.to_string());
             tracing::info!("nodes may join at {}", at.unwrap_or_default());
-            let (listener, callee) = (nodes.listener, nodes.callee);
             let events = Tell::into_channel(&self.events);
             let digests = Digests::new(self.state.digests());
-            let service = NodesListener::service(
-                (nodes.secret, nodes.run),
-                (&self.prepared, digests),
-                shards,
-                events,
-                job,
-            );
-            let serving = grpc::serve_nodes(listener, callee, service, roles.clone());
+            let service = nodes.service((&self.prepared, digests), shards, events, job);
+            let serving = grpc::serve_nodes(nodes.listener, service, roles.clone());
             self.servers.spawn(served("nodes' address", serving));
         }
         self.servers.spawn(served(
@@ -424,7 +418,7 @@ fn devices(prepared: &Prepared) -> Result<SlotDevices, Failure> {
 
 fn assemble(
     prepared: &Prepared,
-    (state, token, run): (&StateDir, JobToken, String),
+    (state, secret, run): (&StateDir, &JobSecret, String),
     (store, quota): (&Store, Quota),
     clock: Clock,
     feeds: Feeds,
@@ -469,7 +463,13 @@ fn assemble(
         keep,
         disk: robust_ckpt::disk::real(),
     };
+    let no_authority = |error| Failure::Start {
+        what: "the authority of roles",
+        source: std::io::Error::other(error),
+    };
+    let token = secret.job_token();
     let plan = WorkerPlan::new(prepared.worker.clone(), state.clone(), &job, token);
+    let plan = plan.certified_by(secret.roles(&job.job.name).map_err(no_authority)?);
     let plan = plan.with_devices(devices(prepared)?);
     let plan = plan.routed_at(feeds.status().borrow().router.clone());
     plan.lay_engines_key()?;

@@ -28,7 +28,13 @@ impl Driver {
                         pool: slot.pool,
                         place: slot.index,
                     };
-                    self.spawn(SpawnOrder { life, job }, node);
+                    let identity = self.here.worker.certify(&life);
+                    let order = SpawnOrder {
+                        life,
+                        job,
+                        identity,
+                    };
+                    self.spawn(order, node);
                 }
                 Err(reason) => self
                     .inputs

@@ -40,6 +40,8 @@ pub(super) struct SpawnOrder {
     pub life: Life,
     /// The revision of the job file that it reads, for a node that has only the first.
     pub job: Option<Arc<str>>,
+    /// What certifies it.
+    pub identity: Option<String>,
 }
 
 /// How evidence is taken.
@@ -122,9 +124,9 @@ impl Here {
 
 impl Hands for Here {
     fn spawn(&mut self, order: SpawnOrder) {
-        let life = order.life;
+        let SpawnOrder { life, identity, .. } = order;
         self.starting.insert(life.incarnation, false);
-        let spec = self.worker.spec(&life);
+        let spec = self.worker.spec(&life, identity);
         let (launcher, events) = (self.launcher.clone(), self.events.clone());
         tokio::task::spawn_blocking(move || {
             let started = launcher.spawn(spec).map_err(|e| e.to_string());

@@ -1,4 +1,5 @@
 //! What operators' tools ask of the daemon.
+use super::joins::Joins;
 use super::trajectories::Wanted;
 use super::{audit, check, history, logs, phases};
 use crate::audit::Audit;
@@ -50,6 +51,8 @@ pub struct ControlService {
     pub audit: Audit,
     /// Whether this node's devices can be made to show something.
     pub has_test_devices: bool,
+    /// Who may become a node; none where nobody can.
+    pub joins: Option<Joins>,
 }
 
 impl std::fmt::Debug for ControlService {
@@ -180,6 +183,15 @@ impl ControlService {
         }
     }
 
+    fn joins(&self) -> Result<Joins, Status> {
+        let none = || {
+            Status::failed_precondition(
+                "this job takes no other nodes: start robustd with --listen-nodes",
+            )
+        };
+        self.joins.clone().ok_or_else(none)
+    }
+
     async fn set_quarantine(
         &self,
         request: v1::QuarantineRequest,
@@ -253,6 +265,29 @@ impl Control for ControlService {
         _: Request<v1::GetStatusRequest>,
     ) -> Result<Response<v1::Status>, Status> {
         Ok(Response::new(v1::Status::clone(&self.status.borrow())))
+    }
+
+    async fn create_join_token(
+        &self,
+        request: Request<v1::CreateJoinTokenRequest>,
+    ) -> Result<Response<v1::CreateJoinTokenReply>, Status> {
+        let created = self.joins()?.create(request.into_inner()).await?;
+        Ok(Response::new(created))
+    }
+
+    async fn revoke_join(
+        &self,
+        request: Request<v1::RevokeJoinRequest>,
+    ) -> Result<Response<v1::RevokeJoinReply>, Status> {
+        let revoked = self.joins()?.revoke(request.into_inner()).await?;
+        Ok(Response::new(revoked))
+    }
+
+    async fn list_joins(
+        &self,
+        _: Request<v1::ListJoinsRequest>,
+    ) -> Result<Response<v1::ListJoinsReply>, Status> {
+        Ok(Response::new(self.joins()?.list()))
     }
 
     async fn watch(

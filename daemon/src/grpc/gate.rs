@@ -36,6 +36,8 @@ fn content(method: &str, message: &[u8]) -> String {
         "Update" => json::<v1::UpdateRequest>(message),
         "Cordon" => json::<v1::CordonRequest>(message),
         "RestoreSlot" => json::<v1::RestoreSlotRequest>(message),
+        "CreateJoinToken" => json::<v1::CreateJoinTokenRequest>(message),
+        "RevokeJoin" => json::<v1::RevokeJoinRequest>(message),
         _ => String::new(),
     }
 }

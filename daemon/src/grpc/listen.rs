@@ -9,7 +9,7 @@ use crate::known::Known;
 use crate::nodes::{KEEPALIVE, KEEPALIVE_TIMEOUT, NodeHostService, SessionCheck, sealed};
 use crate::state::{StateDirError, make_private};
 use futures::{Stream, TryStreamExt};
-use robust_identity::{Callee, Door};
+use robust_identity::Door;
 use robust_proto::v1::control_server::ControlServer;
 use robust_proto::v1::node_host_server::NodeHostServer;
 use robust_proto::v1::role_host_server::{RoleHost, RoleHostServer};
@@ -203,18 +203,18 @@ pub async fn serve_roles(
 /// Serves the job's other nodes, and through them their roles, until the task is dropped.
 pub async fn serve_nodes(
     listener: TcpListener,
-    callee: Callee,
     nodes: NodeHostService,
     roles: RoleHostService,
 ) -> Result<(), tonic::transport::Error> {
     let roles = RoleHostServer::new(roles).max_decoding_message_size(MAX_MESSAGE_BYTES);
     let roles = InterceptedService::new(roles, SessionCheck(nodes.sessions.clone()));
+    let incoming = sealed(listener, nodes.members.clone());
     Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .add_service(roles)
         .add_service(NodeHostServer::new(nodes).max_decoding_message_size(MAX_MESSAGE_BYTES))
-        .serve_with_incoming(sealed(listener, callee))
+        .serve_with_incoming(incoming)
         .await
 }
 

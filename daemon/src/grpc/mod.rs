@@ -7,6 +7,7 @@ mod control;
 mod gate;
 mod history;
 mod inject;
+mod joins;
 mod listen;
 mod logs;
 mod phases;
@@ -17,6 +18,7 @@ mod trajectories;
 
 pub use callers::Origin;
 pub use control::ControlService;
+pub use joins::Joins;
 pub use listen::{
     ListenError, bind_tcp, bind_unix, for_nodes, loopback_only, reachable, serve_control,
     serve_control_until, serve_nodes, serve_roles, serve_tcp,

@@ -56,6 +56,9 @@ const METHODS: &[(&str, Does)] = &[
     ("Pause", Does::Changes),
     ("Resume", Does::Changes),
     ("Restart", Does::Changes),
+    ("CreateJoinToken", Does::Changes),
+    ("RevokeJoin", Does::Changes),
+    ("ListJoins", Does::Looks),
 ];
 
 /// What becomes of a request.

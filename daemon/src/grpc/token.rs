@@ -1,10 +1,9 @@
 //! The tokens that TCP clients prove to have: who can read the state directory may command the daemon.
 use super::rights::Rights;
-use crate::nodes::Secret;
+use crate::nodes::JoinToken;
+use crate::random;
 use crate::state::{Readers, StateDirError, read_private, write_private};
 use robust_identity::{Door, Holders, IdentityError};
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -29,18 +28,18 @@ impl Token {
         {
             return Ok(Self(text.trim().into()));
         }
-        let text = random_hex().map_err(|source| StateDirError::Io {
+        let text = random::hex::<32>().map_err(|source| StateDirError::Io {
             doing: "reading",
-            path: "/dev/urandom".into(),
+            path: random::SOURCE.into(),
             source,
         })?;
         write_private(path, format!("{text}\n").as_bytes())?;
         Ok(Self(text.into()))
     }
 
-    /// What nodes prove to know.
-    pub fn secret(&self) -> Secret {
-        Secret::of(&self.0)
+    /// With which machines become nodes.
+    pub fn join_token(&self) -> JoinToken {
+        JoinToken::of(&self.0)
     }
 
     /// Whether a client shows this very token; the time it takes tells nothing of it.
@@ -55,12 +54,6 @@ impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Token(..)")
     }
-}
-
-fn random_hex() -> io::Result<String> {
-    let mut bytes = [0_u8; 32];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
 }
 
 /// The tokens that are taken.

@@ -56,7 +56,6 @@ pub(super) struct Actor {
     pub(super) plan: Option<Result<WorkerPlan, NoSuchDevice>>,
     /// The devices that there are.
     seen_devices: SeenDevices,
-    token: JobToken,
     pub(super) up: Option<mpsc::UnboundedSender<v1::NodeMessage>>,
     pub(super) upstream: watch::Sender<Option<Upstream>>,
     /// Copies of other nodes' shards.
@@ -66,7 +65,7 @@ pub(super) struct Actor {
     ended: Vec<v1::RoleExited>,
     told: Vec<v1::RoleExited>,
     /// A leader that waits for roles of another run to end.
-    challenged: Option<(String, oneshot::Sender<Standing>)>,
+    greeted: Option<(String, oneshot::Sender<Standing>)>,
     advertise: Option<IpAddr>,
     grace: Duration,
     away_since: Option<Instant>,
@@ -79,7 +78,6 @@ pub(super) struct ActorParts {
     pub state: StateDir,
     pub config: Arc<NodeConfig>,
     pub program: WorkerProgram,
-    pub token: JobToken,
     pub launcher: Launcher,
     pub start_telemetry: StartTelemetry,
     pub seen_devices: SeenDevices,
@@ -96,7 +94,6 @@ impl Actor {
             state: parts.state,
             config: parts.config,
             program: parts.program,
-            token: parts.token,
             launcher: parts.launcher,
             afflictions: Afflictions::default(),
             revision: None,
@@ -110,7 +107,7 @@ impl Actor {
             evidence: parts.evidence,
             ended: Vec::new(),
             told: Vec::new(),
-            challenged: None,
+            greeted: None,
             advertise: None,
             grace: GRACE,
             away_since: Some(Instant::now()),
@@ -169,13 +166,13 @@ impl Actor {
 
     fn on_link(&mut self, event: LinkEvent) -> Option<Result<NodeEnd, NodeError>> {
         match event {
-            LinkEvent::Challenged { run, answer } => self.on_challenged(run, answer),
+            LinkEvent::Greeted { run, answer } => self.on_greeted(run, answer),
             LinkEvent::Joined {
                 up,
                 upstream,
                 advertise,
             } => self.on_joined(up, upstream, advertise),
-            LinkEvent::Ready { job } => self.on_ready(&job),
+            LinkEvent::Ready { job, token } => self.on_ready(&job, token),
             LinkEvent::Order(order) => return self.on_order(order),
             LinkEvent::Lost { reason } => self.on_lost(&reason),
             LinkEvent::Refused { reason } if self.joined_once => self.on_lost(&reason),
@@ -184,26 +181,26 @@ impl Actor {
         self.left()
     }
 
-    fn on_challenged(&mut self, run: String, answer: oneshot::Sender<Standing>) {
+    fn on_greeted(&mut self, run: String, answer: oneshot::Sender<Standing>) {
         // An earlier one's link is broken by now.
-        self.challenged = Some((run, answer));
+        self.greeted = Some((run, answer));
         if self.running_of_another_run() {
             tracing::warn!("the leader runs another job: roles of the one before are killed");
             self.kill_all();
         }
-        self.answer_challenge();
+        self.answer_greeting();
     }
 
     fn running_of_another_run(&self) -> bool {
         let other = |(run, _): &(String, _)| *run != self.memory.run;
-        self.challenged.as_ref().is_some_and(other) && !self.memory.started.is_empty()
+        self.greeted.as_ref().is_some_and(other) && !self.memory.started.is_empty()
     }
 
-    fn answer_challenge(&mut self) {
+    fn answer_greeting(&mut self) {
         if self.running_of_another_run() {
             return;
         }
-        let Some((run, answer)) = self.challenged.take() else {
+        let Some((run, answer)) = self.greeted.take() else {
             return;
         };
         if self.memory.run != run {
@@ -243,11 +240,11 @@ impl Actor {
     }
 
     /// Roles can be started from now on.
-    pub(super) fn on_ready(&mut self, job: &Job) {
+    fn on_ready(&mut self, job: &Job, token: JobToken) {
         self.grace = job.job.daemon_grace();
         let bind = self.advertise.unwrap_or(IpAddr::from([127, 0, 0, 1]));
         let (program, state) = (self.program.clone(), self.state.clone());
-        let plan = WorkerPlan::new(program, state, job, self.token.clone());
+        let plan = WorkerPlan::new(program, state, job, token);
         let plan = plan.bound_to(bind, job);
         if let Err(error) = plan.lay_engines_key() {
             tracing::error!("programs here have no key of the engines: {error}");
@@ -310,7 +307,7 @@ impl Actor {
             Some(_) => self.say(Up::Exited(ended)),
             None => self.ended.push(ended),
         }
-        self.answer_challenge();
+        self.answer_greeting();
     }
 
     fn on_tick(&mut self) {

@@ -61,11 +61,6 @@ pub enum NodeConfigError {
         /// What was given.
         given: String,
     },
-    /// Without it nobody is let in.
-    #[error(
-        "--join needs --token-file: a copy of the file `nodes.token` of the leader's state directory"
-    )]
-    NoToken,
 }
 
 impl NodeConfig {

@@ -188,6 +188,7 @@ mod tests {
             let welcome = v1::NodeWelcome {
                 job: "{}".to_owned(),
                 files: vec![file],
+                ..Default::default()
             };
             let error = fetch(&state, &upstream, &welcome).await.unwrap_err();
             assert!(error.to_string().contains("plain name"), "{name}: {error}");

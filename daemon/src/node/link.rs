@@ -1,12 +1,11 @@
 //! The link to the leader: joined, and joined again after every break.
+use super::credentials::{Credentials, CredentialsError};
 use super::files::{self, FilesError};
 use super::{LinkEvent, NodeConfig, Standing, Upstream};
-use crate::nodes::{
-    HANDSHAKE, Handshake, KEEPALIVE, KEEPALIVE_TIMEOUT, NONCE_BYTES, Secret, Side, nonce,
-};
+use crate::nodes::{HANDSHAKE, JobToken, KEEPALIVE, KEEPALIVE_TIMEOUT};
 use crate::state::StateDir;
 use hyper_util::rt::TokioIo;
-use robust_identity::{Caller, Unsealed, unsealed};
+use robust_identity::{Caller, IdentityError, Unsealed, unsealed};
 use robust_proto::v1::leader_message::Body as Down;
 use robust_proto::v1::node_host_client::NodeHostClient;
 use robust_proto::v1::node_message::Body as Up;
@@ -28,7 +27,10 @@ use tonic::{Code, Status, Streaming};
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 const CONNECT: Duration = Duration::from_secs(3);
 
-const OTHER_TOKEN: &str = "it does not know this node's token: both need the same --token-file";
+const OTHER_LEADER: &str = "it did not certify this node, or is another leader: give a join token with --token-file \
+     (`robustctl token create` where the leader runs makes one)";
+const NO_TOKEN: &str = "it does not know the join token of --token-file: that was taken back or has expired, or is another job's; \
+     `robustctl token create` where the leader runs makes one";
 const NO_TLS: &str = "it speaks no TLS 1.3: is it the --listen-nodes of a robustd, of this build?";
 
 /// Why a link is no more, or never was.
@@ -37,15 +39,16 @@ enum Broken {
     Lost(String),
     /// Not by itself.
     Refused(String),
+    /// By a leader that does not know this node's certificate: with a token it may get another.
+    Unknown(String),
 }
 
 impl From<Status> for Broken {
     fn from(status: Status) -> Self {
         let text = status.message().to_owned();
         match status.code() {
-            Code::Unauthenticated | Code::FailedPrecondition | Code::InvalidArgument => {
-                Broken::Refused(text)
-            }
+            Code::Unauthenticated => Broken::Unknown(text),
+            Code::FailedPrecondition | Code::InvalidArgument => Broken::Refused(text),
             Code::Unimplemented => Broken::Refused("it is not listening for nodes there".into()),
             code => Broken::Lost(format!("{code:?}: {text}")),
         }
@@ -55,12 +58,18 @@ impl From<Status> for Broken {
 impl From<tonic::transport::Error> for Broken {
     fn from(error: tonic::transport::Error) -> Self {
         match unsealed(&error) {
-            Some(Unsealed::OtherToken) => return Broken::Refused(OTHER_TOKEN.to_owned()),
+            Some(Unsealed::OtherToken) => return Broken::Unknown(OTHER_LEADER.to_owned()),
             Some(Unsealed::NoTls) => return Broken::Refused(NO_TLS.to_owned()),
             None => {}
         }
         let cause = std::error::Error::source(&error);
         Broken::Lost(cause.map_or_else(|| error.to_string(), ToString::to_string))
+    }
+}
+
+impl From<CredentialsError> for Broken {
+    fn from(error: CredentialsError) -> Self {
+        Broken::Refused(error.to_string())
     }
 }
 
@@ -74,19 +83,19 @@ impl From<FilesError> for Broken {
 pub(super) async fn run(
     config: Arc<NodeConfig>,
     state: StateDir,
-    secret: Secret,
+    credentials: Credentials,
     events: UnboundedSender<LinkEvent>,
 ) {
-    let mut pause = PAUSE.0;
+    let (mut pause, mut known) = (PAUSE.0, true);
     loop {
         let mut link = Link {
             config: &config,
             state: &state,
-            secret: &secret,
+            credentials: &credentials,
             events: &events,
             joined: false,
         };
-        let Err(broken) = link.once().await else {
+        let Err(broken) = link.once(known).await else {
             return;
         };
         if link.joined {
@@ -94,8 +103,16 @@ pub(super) async fn run(
         }
         let event = match broken {
             Broken::Lost(reason) => LinkEvent::Lost { reason },
-            Broken::Refused(reason) => LinkEvent::Refused { reason },
+            // With a token it is enrolled next, and refused if it is not.
+            Broken::Unknown(reason) if known && credentials.token().is_some() => {
+                known = false;
+                LinkEvent::Lost { reason }
+            }
+            Broken::Unknown(reason) | Broken::Refused(reason) => LinkEvent::Refused { reason },
         };
+        if link.joined {
+            known = true;
+        }
         if events.send(event).is_err() {
             return;
         }
@@ -110,7 +127,7 @@ struct Unheard;
 struct Link<'a> {
     config: &'a NodeConfig,
     state: &'a StateDir,
-    secret: &'a Secret,
+    credentials: &'a Credentials,
     events: &'a UnboundedSender<LinkEvent>,
     joined: bool,
 }
@@ -128,47 +145,40 @@ fn message(body: Up) -> NodeMessage {
 }
 
 impl Link<'_> {
-    /// One link, from the connection to its break. Ends well only when nobody listens any more.
-    async fn once(&mut self) -> Result<(), Broken> {
-        match self.talk().await {
+    /// One link, from the connection to its break. Ends well only when nobody listens any more. `known`: nothing says
+    /// that the leader does not know this node's certificate.
+    async fn once(&mut self, known: bool) -> Result<(), Broken> {
+        match self.talk(known).await {
             Ok(Unheard) => Ok(()),
             Err(broken) => Err(broken),
         }
     }
 
-    async fn talk(&mut self) -> Result<Unheard, Broken> {
-        let caller = self.secret.daemons();
-        let caller =
-            caller.and_then(|daemons| daemons.caller(&format!("node/{}", self.config.name)));
-        let caller = caller.map_err(|error| Broken::Refused(error.to_string()))?;
+    async fn talk(&mut self, known: bool) -> Result<Unheard, Broken> {
+        let caller = match self.credentials.caller()?.filter(|_| known) {
+            Some(caller) => caller,
+            None => self.enroll().await?,
+        };
         let way = Way::new(&self.config.leader, caller);
         let endpoint = endpoint(&way.leader)?;
         let channel = endpoint.connect_with_connector(way.connector()).await?;
         let here = way.here();
         let bulk = endpoint.connect_with_connector_lazy(way.connector());
         let (up, outgoing) = unbounded_channel();
-        let mut handshake = Handshake {
-            secret: self.secret.clone(),
-            name: self.config.name.clone(),
-            node: nonce().map_err(|e| Broken::Lost(e.to_string()))?,
-            leader: [0; NONCE_BYTES],
-            run: String::new(),
-        };
         let advertise = self.config.advertise.unwrap_or(here);
-        let shaken = self.shake_hands(&channel, &up, outgoing, &mut handshake, advertise);
-        let Some(mut down) = shaken.await? else {
+        let begun = self.begin(&channel, &up, outgoing, advertise).await?;
+        let Some(mut down) = begun else {
             return Ok(Unheard);
         };
         let Down::Welcome(welcome) = next(&mut down).await? else {
             return Err(Broken::Refused("its second message is no welcome".into()));
         };
         self.joined = true;
-        let session = handshake.session().parse();
+        let session = welcome.session.parse();
         let upstream = Upstream {
             channel,
             bulk,
-            // Hexadecimal digits always are a header's value.
-            session: session.map_err(|_| Broken::Lost("the session's key".into()))?,
+            session: session.map_err(|_| Broken::Refused("its session has no key".into()))?,
         };
         let joined = LinkEvent::Joined {
             up,
@@ -179,7 +189,8 @@ impl Link<'_> {
             return Ok(Unheard);
         }
         let job = Box::new(files::fetch(self.state, &upstream, &welcome).await?);
-        if self.events.send(LinkEvent::Ready { job }).is_err() {
+        let token = JobToken::of(&welcome.roles_token);
+        if self.events.send(LinkEvent::Ready { job, token }).is_err() {
             return Ok(Unheard);
         }
         loop {
@@ -190,21 +201,46 @@ impl Link<'_> {
         }
     }
 
-    /// Until the leader has this node's proof; none when nobody listens any more.
-    async fn shake_hands(
+    /// Has a key of this node certified, and returns how the leader is called with that.
+    async fn enroll(&self) -> Result<Caller, Broken> {
+        let token = self.credentials.token().ok_or(CredentialsError::NoToken)?;
+        let refused = |error: IdentityError| Broken::Refused(error.to_string());
+        let holder = token.holders().and_then(|holders| holders.caller());
+        let way = Way::new(&self.config.leader, holder.map_err(refused)?);
+        let endpoint = endpoint(&way.leader)?;
+        let channel = endpoint.connect_with_connector(way.connector());
+        let channel = channel.await.map_err(|error| match Broken::from(error) {
+            Broken::Unknown(_) => Broken::Refused(NO_TOKEN.to_owned()),
+            broken => broken,
+        })?;
+        let key = self.credentials.uncertified()?;
+        let request = v1::EnrollRequest {
+            name: self.config.name.clone(),
+            public_key: key.public().to_vec(),
+        };
+        let mut client = NodeHostClient::new(channel);
+        let enrolling = timeout(HANDSHAKE, client.enroll(request));
+        let slow = |_| Broken::Lost("the leader does not answer".into());
+        let enrolled = enrolling.await.map_err(slow)?;
+        let certificates = enrolled.map_err(|status| match Broken::from(status) {
+            Broken::Unknown(reason) => Broken::Refused(reason),
+            broken => broken,
+        })?;
+        let certificates = certificates.into_inner().certificates;
+        self.credentials.certified(&key, &certificates)?;
+        tracing::info!("enrolled as {} at {}", self.config.name, self.config.leader);
+        let caller = self.credentials.caller()?;
+        caller.ok_or_else(|| Broken::Lost("the certificate is gone again".into()))
+    }
+
+    /// Until the leader has heard what this node has; none when nobody listens any more.
+    async fn begin(
         &self,
         channel: &Channel,
         up: &UnboundedSender<NodeMessage>,
         outgoing: UnboundedReceiver<NodeMessage>,
-        handshake: &mut Handshake,
         advertise: IpAddr,
     ) -> Result<Option<DownStream>, Broken> {
-        let hello = v1::NodeHello {
-            name: handshake.name.clone(),
-            nonce: handshake.node.to_vec(),
-        };
-        // The stream's other end is in hand: it takes everything.
-        let _ = up.send(message(Up::Hello(hello)));
         let mut client = NodeHostClient::new(channel.clone());
         let joining = client.join(UnboundedReceiverStream::new(outgoing));
         let slow = |_| Broken::Lost("the leader does not answer".into());
@@ -213,30 +249,21 @@ impl Link<'_> {
             .map_err(slow)??
             .into_inner();
         let first = timeout(HANDSHAKE, next(&mut down)).await.map_err(slow)??;
-        let Down::Challenge(challenge) = first else {
-            return Err(Broken::Refused("its first message is no challenge".into()));
+        let Down::Greeting(v1::LeaderGreeting { run }) = first else {
+            return Err(Broken::Refused("its first message is no greeting".into()));
         };
-        handshake.leader = <[u8; NONCE_BYTES]>::try_from(challenge.nonce)
-            .map_err(|_| Broken::Refused("its nonce has not 32 bytes".into()))?;
-        handshake.run = challenge.run;
-        if !handshake.proves(Side::Leader, &challenge.proof) {
-            return Err(Broken::Refused(OTHER_TOKEN.to_owned()));
-        }
         let (answer, standing) = oneshot::channel();
-        let run = handshake.run.clone();
-        let asked = self.events.send(LinkEvent::Challenged { run, answer });
+        let asked = self.events.send(LinkEvent::Greeted { run, answer });
         let (Ok(()), Ok(standing)) = (asked, standing.await) else {
             return Ok(None);
         };
-        let proof = self.proof(handshake, standing, advertise);
-        let _ = up.send(message(Up::Proof(proof)));
+        let _ = up.send(message(Up::Standing(self.standing(standing, advertise))));
         Ok(Some(down))
     }
 
-    fn proof(&self, handshake: &Handshake, standing: Standing, at: IpAddr) -> v1::NodeProof {
+    fn standing(&self, standing: Standing, at: IpAddr) -> v1::NodeStanding {
         let config = self.config;
-        v1::NodeProof {
-            proof: handshake.proof(Side::Node).to_vec(),
+        v1::NodeStanding {
             identity: standing.identity,
             advertise: at.to_string(),
             dc: config.dc.clone(),

@@ -73,10 +73,9 @@ impl Memory {
                 }
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                let nonce = crate::nodes::nonce()?;
                 let memory = Self {
                     version: VERSION,
-                    identity: nonce[..16].iter().map(|b| format!("{b:02x}")).collect(),
+                    identity: crate::random::hex::<16>()?,
                     run: String::new(),
                     started: BTreeMap::new(),
                 };

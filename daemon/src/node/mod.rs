@@ -10,13 +10,14 @@
 //!                       └── shards.rs: snapshots to the leader before a rank's answer is passed on,
 //!                           and back here before a rank is told to restore them
 //!
-//!  its life:     away ──connect, both prove the token──► joined ──job and files there──► ready
+//!  its life:     away ──connect, with its certificate──► joined ──job and files there──► ready
 //!                 ▲ │ longer than daemon_grace: its roles end     │                        │
 //!                 │ └─────────────────────────────────────────────┴── link broken, leader ─┘
 //!                 └── 100 ms .. 1 s                                    restarted: roles live on
 //! ```
 mod actor;
 mod args;
+mod credentials;
 mod files;
 mod held;
 mod link;
@@ -28,6 +29,7 @@ mod run;
 mod shards;
 
 pub use args::{JoinArgs, NodeConfig, NodeConfigError};
+pub use credentials::CredentialsError;
 pub use memory::MemoryError;
 pub use run::{NodeEnd, NodeError, NodeParts, run};
 
@@ -59,7 +61,7 @@ impl Upstream {
     }
 }
 
-/// What a node tells a leader that challenges it.
+/// What a node tells a leader that greets it.
 #[derive(Clone, Debug, Default)]
 struct Standing {
     identity: String,
@@ -72,7 +74,7 @@ struct Standing {
 #[derive(Debug)]
 enum LinkEvent {
     /// A leader proved itself; it leads this life of a job.
-    Challenged {
+    Greeted {
         run: String,
         answer: oneshot::Sender<Standing>,
     },
@@ -82,8 +84,11 @@ enum LinkEvent {
         upstream: Upstream,
         advertise: std::net::IpAddr,
     },
-    /// Everything a role needs is here; this is its job.
-    Ready { job: Box<robust_shared::job::Job> },
+    /// Everything a role needs is here: its job, and what the job's roles prove to each other.
+    Ready {
+        job: Box<robust_shared::job::Job>,
+        token: crate::nodes::JobToken,
+    },
     /// The leader wants something.
     Order(v1::leader_message::Body),
     /// The link broke; it is tried again.

@@ -26,8 +26,8 @@ impl Actor {
             Down::Give(order) => self.on_give(order),
             Down::ReadLog(order) => self.on_read_log(order),
             Down::Ended(ended) => return self.on_ended(&ended),
-            Down::Challenge(_) | Down::Welcome(_) => {
-                tracing::warn!("the leader shakes hands again within a session");
+            Down::Greeting(_) | Down::Welcome(_) => {
+                tracing::warn!("the leader greets again within a session");
             }
         }
         None
@@ -113,7 +113,8 @@ impl Actor {
             pool: spawn.pool.clone(),
             place: spawn.place,
         };
-        let spec = plan.spec(&life);
+        let identity = Some(spawn.identity.clone()).filter(|pem| !pem.is_empty());
+        let spec = plan.spec(&life, identity);
         let Running { pid, start_time } = self.launcher.spawn(spec).map_err(|e| e.to_string())?;
         let started = Started {
             id,

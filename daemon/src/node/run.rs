@@ -1,13 +1,14 @@
 //! Beginning and end of a node.
 use super::NodeConfig;
 use super::actor::{Actor, ActorParts, Event, StartTelemetry};
+use super::credentials::{Credentials, CredentialsError};
 use super::link;
 use super::memory::MemoryError;
 use super::proxy::RoleProxy;
 use super::shards::Shards;
 use crate::grpc::{ListenError, bind_unix, serve_roles};
 use crate::launcher::{Evidence, Launcher};
-use crate::nodes::Secret;
+use crate::nodes::JoinToken;
 use crate::state::{StateDir, StateDirError};
 use crate::store::StoreError;
 use crate::store::lock::StateLock;
@@ -47,6 +48,9 @@ pub enum NodeError {
         /// Why.
         reason: String,
     },
+    /// It has nothing to prove to the leader.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
     /// What runs here cannot be known.
     #[error(transparent)]
     Memory(#[from] MemoryError),
@@ -73,8 +77,8 @@ pub enum NodeError {
 pub struct NodeParts {
     /// How it joins.
     pub config: NodeConfig,
-    /// What it proves.
-    pub secret: Secret,
+    /// With what it is enrolled where it has no certificate.
+    pub token: Option<JoinToken>,
     /// Its state directory.
     pub state: StateDir,
     /// The worker program.
@@ -90,13 +94,14 @@ pub async fn run(parts: NodeParts) -> Result<NodeEnd, NodeError> {
     let start = |what| move |source| NodeError::Start { what, source };
     let NodeParts {
         config,
-        secret,
+        token,
         state,
         worker,
         sources,
         seen_devices,
     } = parts;
     let _held = StateLock::take(state.root())?;
+    let credentials = Credentials::new(state.clone(), config.name.clone(), token)?;
     state.remove_sockets()?;
     let socket = bind_unix(&state.roles_socket())?;
     let (exits, launches) = unbounded_channel();
@@ -112,7 +117,6 @@ pub async fn run(parts: NodeParts) -> Result<NodeEnd, NodeError> {
         state: state.clone(),
         config: Arc::clone(&config),
         program: worker,
-        token: secret.job_token(),
         launcher: launcher.clone(),
         start_telemetry,
         seen_devices,
@@ -129,7 +133,7 @@ pub async fn run(parts: NodeParts) -> Result<NodeEnd, NodeError> {
             tracing::error!("the role socket is not served any more: {error}");
         }
     });
-    let linking = tokio::spawn(link::run(config, state.clone(), secret, events));
+    let linking = tokio::spawn(link::run(config, state.clone(), credentials, events));
     let mut ticks = interval(BEAT);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut world = World {

@@ -1,4 +1,4 @@
-//! Connections of nodes, handed on once they are proven to be of the job.
+//! Connections of nodes, handed on once it is proven whose they are.
 //!
 //! ```text
 //!  accept ──► a place among the unproven, by address ──► TLS, both certified ──► the services
@@ -6,9 +6,11 @@
 //! ```
 //! Whoever has not proven himself costs a place for [`PATIENCE`] at most, and one address has few of them: a
 //! stranger who holds connections open keeps nobody out but whoever shares his address.
+use super::members::{Members, Proven};
+use super::unix_ms;
 use crate::known::Known;
 use crate::logging::Seldom;
-use robust_identity::{Callee, Unsealed, network, unsealed};
+use robust_identity::{Fingerprint, Unsealed, answer_named, network, unsealed};
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -33,16 +35,31 @@ const PAUSE: Duration = Duration::from_millis(100);
 const WAITING: usize = 16;
 
 /// A proven connection.
-pub type Sealed = Known<TlsStream<TcpStream>, TcpConnectInfo>;
+pub type Sealed = Known<TlsStream<TcpStream>, Peer>;
+
+/// Who is at the other end of one; its requests know it.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Who it proved to be.
+    pub proven: Proven,
+    tcp: TcpConnectInfo,
+}
+
+impl Peer {
+    /// Where its connection comes from.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.tcp.remote_addr()
+    }
+}
 
 /// Takes the listener's connections, for as long as the stream is kept.
-pub fn sealed(listener: TcpListener, callee: Callee) -> ReceiverStream<io::Result<Sealed>> {
+pub fn sealed(listener: TcpListener, members: Members) -> ReceiverStream<io::Result<Sealed>> {
     let (proven, stream) = mpsc::channel(WAITING);
-    tokio::spawn(accept(listener, callee, proven));
+    tokio::spawn(accept(listener, members, proven));
     ReceiverStream::new(stream)
 }
 
-async fn accept(listener: TcpListener, callee: Callee, proven: mpsc::Sender<io::Result<Sealed>>) {
+async fn accept(listener: TcpListener, members: Members, proven: mpsc::Sender<io::Result<Sealed>>) {
     let (unproven, log) = (Unproven::default(), Arc::new(Seldom::default()));
     loop {
         let taken = tokio::select! {
@@ -61,13 +78,10 @@ async fn accept(listener: TcpListener, callee: Callee, proven: mpsc::Sender<io::
             log.say(|| format!("a connection from {from} was closed: too many are unproven"));
             continue;
         };
-        let (callee, proven, log) = (callee.clone(), proven.clone(), Arc::clone(&log));
+        let (members, proven, log) = (members.clone(), proven.clone(), Arc::clone(&log));
         tokio::spawn(async move {
-            let answered = answer(&callee, stream).await;
-            match answered {
+            match answer(&members, stream).await {
                 Ok(stream) => {
-                    let tcp = stream.get_ref().0.connect_info();
-                    let stream = Known::new(stream, tcp);
                     drop(place);
                     // Fails only when nobody serves any more.
                     let _ = proven.send(Ok(stream)).await;
@@ -78,18 +92,27 @@ async fn accept(listener: TcpListener, callee: Callee, proven: mpsc::Sender<io::
     }
 }
 
-async fn answer(callee: &Callee, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+async fn answer(members: &Members, stream: TcpStream) -> io::Result<Sealed> {
     stream.set_nodelay(true)?;
-    let answered = timeout(PATIENCE, callee.answer(stream)).await;
+    let answering = answer_named(stream, |name| Some(members.answering(name, unix_ms())));
+    let answered = timeout(PATIENCE, answering).await;
     let slow = |_| io::Error::new(io::ErrorKind::TimedOut, "it said too little for too long");
-    answered.map_err(slow)?
+    let (token, stream) = answered.map_err(slow)??;
+    let proven = match token {
+        Some(token) => Proven::Holder(token),
+        None => {
+            let shown = Fingerprint::of_caller(&stream);
+            shown.map_or(Proven::Former, |shown| members.node_of(shown))
+        }
+    };
+    let tcp = stream.get_ref().0.connect_info();
+    Ok(Known::new(stream, Peer { proven, tcp }))
 }
 
 fn refusal(from: SocketAddr, error: &io::Error) -> String {
     let why = match unsealed(error) {
         Some(Unsealed::OtherToken) => {
-            "it has another token than this job, or none: both need the same --token-file"
-                .to_owned()
+            "it is certified by another leader, or has no join token that this one knows".to_owned()
         }
         Some(Unsealed::NoTls) => {
             "it speaks no TLS 1.3: is it a robustd or robustctl of an earlier build?".to_owned()

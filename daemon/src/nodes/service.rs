@@ -1,16 +1,17 @@
 //! The leader's service for nodes.
+use super::authority::JobToken;
 use super::files::parts;
-use super::proof::{Handshake, NONCE_BYTES, Secret, Side, nonce};
-use super::sessions::Sessions;
+use super::members::{LONGEST_NAME, Members, MembersError, Proven, TokenId};
+use super::sealed::Peer;
+use super::sessions::{OpenSession, Sessions};
 use super::shards::{ShardError, Shards};
-use super::{HANDSHAKE, JobFiles, NodeLinkEvent, NodeRefused, outgoing};
+use super::{HANDSHAKE, JobFiles, NodeLinkEvent, NodeRefused, outgoing, unix_ms};
 use crate::links::{LinkId, Via};
 use crate::tell::Tell;
 use robust_proto::v1::leader_message::Body as Down;
 use robust_proto::v1::node_host_server::NodeHost;
 use robust_proto::v1::node_message::Body as Up;
 use robust_proto::v1::{self, LeaderMessage, NodeMessage, Part};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,8 +25,9 @@ use tonic::{Request, Response, Status, Streaming};
 
 /// The way to a node, in order.
 pub type Orders = mpsc::UnboundedSender<v1::LeaderMessage>;
-/// Longest name and identity: they are shown and kept.
-const LONGEST_NAME: usize = 64;
+/// What a node hears that was one.
+const TAKEN_BACK: &str =
+    "this node's certificate was taken back, or another machine was enrolled under its name";
 
 /// A node that proved itself and wants to be admitted.
 #[derive(Debug)]
@@ -35,7 +37,7 @@ pub struct Joined {
     /// Where its connection comes from.
     pub from: String,
     /// What it has.
-    pub proof: v1::NodeProof,
+    pub standing: v1::NodeStanding,
     /// Names this stream; a node that joins again gets a new one.
     pub link: LinkId,
     /// The way to it.
@@ -47,8 +49,10 @@ pub struct Joined {
 pub struct NodeHostService {
     /// The way to the driver.
     pub events: Tell<NodeLinkEvent>,
-    /// What a node must prove to know.
-    pub secret: Secret,
+    /// Who may become a node, and who did.
+    pub members: Members,
+    /// What the job's roles prove to each other, on nodes too.
+    pub roles_token: JobToken,
     /// The job's life; another one's roles are not welcome.
     pub run: String,
     /// The job as its roles read it.
@@ -76,10 +80,10 @@ fn say(down: &DownSender, body: Down) -> Result<(), Status> {
 async fn next(up: &mut UpStream) -> Result<Up, Status> {
     let message = timeout(HANDSHAKE, up.message())
         .await
-        .map_err(|_| Status::deadline_exceeded("the handshake takes too long"))??;
-    message
-        .and_then(|m| m.body)
-        .ok_or_else(|| Status::invalid_argument("the stream ended within the handshake"))
+        .map_err(|_| Status::deadline_exceeded("what the node has to say takes too long"))??;
+    message.and_then(|m| m.body).ok_or_else(|| {
+        Status::invalid_argument("the stream ended before the node said what it has")
+    })
 }
 
 impl From<ShardError> for Status {
@@ -97,46 +101,86 @@ impl From<ShardError> for Status {
     }
 }
 
+impl From<MembersError> for Status {
+    fn from(error: MembersError) -> Self {
+        let text = error.to_string();
+        match error {
+            MembersError::NoToken | MembersError::Used => Status::unauthenticated(text),
+            MembersError::ForAnother { .. } | MembersError::Taken { .. } => {
+                Status::failed_precondition(text)
+            }
+            MembersError::Unknown { .. } => Status::not_found(text),
+            MembersError::Bounds(_) | MembersError::Identity(_) => Status::invalid_argument(text),
+            MembersError::State(_) | MembersError::Unreadable { .. } | MembersError::Random(_) => {
+                Status::internal(text)
+            }
+        }
+    }
+}
+
+/// Who makes a request; every connection of [`super::sealed()`] knows it.
+fn peer<T>(request: &Request<T>) -> Result<Peer, Status> {
+    let peer = request.extensions().get::<Peer>().cloned();
+    peer.ok_or_else(|| Status::unauthenticated("nobody knows who calls"))
+}
+
+/// A name as it may be shown and kept.
+fn named(name: &str) -> Result<(), Status> {
+    match (1..=LONGEST_NAME).contains(&name.len()) {
+        true => Ok(()),
+        false => {
+            let text = format!("a node's name has 1 to {LONGEST_NAME} bytes");
+            Err(Status::invalid_argument(text))
+        }
+    }
+}
+
 impl NodeHostService {
-    async fn serve(self, mut up: UpStream, down: DownSender, from: String) {
-        let named = match self.shake_hands(&mut up, &down).await {
-            Ok(named) => named,
+    async fn serve(self, mut up: UpStream, down: DownSender, (name, from): (String, String)) {
+        let standing = match self.greet(&mut up, &down).await {
+            Ok(standing) => standing,
             Err(status) => {
-                tracing::warn!("a node from {from} was refused: {}", status.message());
+                tracing::warn!("node {name} from {from} was refused: {}", status.message());
                 // It may have left by itself: then its reason is in its own log.
                 return drop(down.send(Err(status)));
             }
         };
-        let (handshake, proof) = named;
         // Before it is admitted: from then on it is watched, and it beats only once welcomed.
         let files = match self.files.list().await {
             Ok(files) => files,
             Err(error) => return drop(down.send(Err(Status::unavailable(error.to_string())))),
         };
+        let mut session = match self.sessions.open(&name) {
+            Ok(session) => session,
+            Err(error) => return drop(down.send(Err(Status::unavailable(error.to_string())))),
+        };
         let link = LinkId(self.numbers.fetch_add(1, Ordering::Relaxed));
         let (orders, mut ordered) = mpsc::unbounded_channel();
-        let name = handshake.name.clone();
         let joined = Joined {
-            name,
+            name: name.clone(),
             from,
-            proof,
+            standing,
             link,
             orders,
         };
-        if let Err(status) = self.admit(joined, &handshake).await {
+        if let Err(status) = self.admit(joined, &name).await {
             return drop(down.send(Err(status)));
         }
-        let _session = self.sessions.open(handshake.session(), &handshake.name);
         let welcome = v1::NodeWelcome {
             job: self.job.to_string(),
             files,
+            session: session.key().to_owned(),
+            roles_token: self.roles_token.reveal().to_owned(),
         };
         let served = match say(&down, Down::Welcome(welcome)) {
-            Ok(()) => self.relay(link, &mut up, &mut ordered, &down).await,
+            Ok(()) => {
+                let relayed = self.relay(link, &mut up, &mut ordered, &down, &mut session);
+                relayed.await
+            }
             Err(status) => Err(status),
         };
         if let Err(status) = served {
-            tracing::info!("node {}: {}", handshake.name, status.message());
+            tracing::info!("node {name}: {}", status.message());
             // Whoever left needs no reason.
             let _ = down.send(Err(status));
         }
@@ -144,60 +188,26 @@ impl NodeHostService {
         let _ = self.events.tell(NodeLinkEvent::Gone { link });
     }
 
-    async fn shake_hands(
+    /// Says which life of the job this is, and hears what the node has.
+    async fn greet(
         &self,
         up: &mut UpStream,
         down: &DownSender,
-    ) -> Result<(Handshake, v1::NodeProof), Status> {
-        let Up::Hello(hello) = next(up).await? else {
-            return Err(Status::invalid_argument("a node begins with hello"));
-        };
-        if hello.name.is_empty() || hello.name.len() > LONGEST_NAME {
-            let text = format!("a node's name has 1 to {LONGEST_NAME} bytes");
-            return Err(Status::invalid_argument(text));
-        }
-        let of_node = <[u8; NONCE_BYTES]>::try_from(hello.nonce)
-            .map_err(|_| Status::invalid_argument("a nonce has 32 bytes"))?;
-        let handshake = Handshake {
-            secret: self.secret.clone(),
-            name: hello.name,
-            node: of_node,
-            leader: nonce().map_err(|e| Status::internal(e.to_string()))?,
-            run: self.run.clone(),
-        };
-        let challenge = v1::LeaderChallenge {
-            nonce: handshake.leader.to_vec(),
-            proof: handshake.proof(Side::Leader).to_vec(),
-            run: self.run.clone(),
-        };
-        say(down, Down::Challenge(challenge))?;
+    ) -> Result<v1::NodeStanding, Status> {
+        let run = self.run.clone();
+        say(down, Down::Greeting(v1::LeaderGreeting { run }))?;
         // A node may have to end roles of another job first.
-        let proof = match next(up).await {
-            Ok(Up::Proof(proof)) => proof,
-            Ok(_) => return Err(Status::invalid_argument("after hello comes the proof")),
-            Err(status) => {
-                let text = format!(
-                    "node `{}` gave no proof ({}): its token file may be another one",
-                    handshake.name,
-                    status.message()
-                );
-                return Err(Status::new(status.code(), text));
-            }
+        let Up::Standing(standing) = next(up).await? else {
+            return Err(Status::invalid_argument("a node begins with what it has"));
         };
-        if !handshake.proves(Side::Node, &proof.proof) {
-            return Err(Status::unauthenticated(format!(
-                "node `{}` does not know this job's token: give it the leader's with --token-file",
-                handshake.name
-            )));
+        match standing.identity.is_empty() || standing.identity.len() > LONGEST_NAME {
+            true => Err(Status::invalid_argument("the node's identity is missing")),
+            false => Ok(standing),
         }
-        if proof.identity.is_empty() || proof.identity.len() > LONGEST_NAME {
-            return Err(Status::invalid_argument("the node's identity is missing"));
-        }
-        Ok((handshake, proof))
     }
 
     /// Whether the driver takes it.
-    async fn admit(&self, joined: Joined, handshake: &Handshake) -> Result<(), Status> {
+    async fn admit(&self, joined: Joined, name: &str) -> Result<(), Status> {
         let ending = || Status::unavailable("the leader is ending");
         let (admitted, answer) = oneshot::channel();
         let joined = Box::new(joined);
@@ -208,7 +218,7 @@ impl NodeHostService {
             Ok(()) => Ok(()),
             Err(refused @ NodeRefused::Ending) => Err(Status::unavailable(refused.to_string())),
             Err(refused) => {
-                tracing::warn!("node {} was refused: {refused}", handshake.name);
+                tracing::warn!("node {name} was refused: {refused}");
                 Err(Status::failed_precondition(refused.to_string()))
             }
         }
@@ -221,12 +231,16 @@ impl NodeHostService {
         up: &mut UpStream,
         ordered: &mut mpsc::UnboundedReceiver<LeaderMessage>,
         down: &DownSender,
+        session: &mut OpenSession,
     ) -> Result<(), Status> {
         loop {
             tokio::select! {
+                () = session.closed() => {
+                    return Err(Status::unauthenticated(TAKEN_BACK));
+                }
                 said = up.message() => match said?.and_then(|m| m.body) {
-                    Some(Up::Hello(_) | Up::Proof(_)) => {
-                        return Err(Status::invalid_argument("the handshake is over"));
+                    Some(Up::Standing(_)) => {
+                        return Err(Status::invalid_argument("it has said what it has"));
                     }
                     Some(body) => self.tell(link, body)?,
                     None => return Err(Status::cancelled("it closed its stream")),
@@ -260,14 +274,36 @@ impl NodeHost for NodeHostService {
         &self,
         request: Request<Streaming<NodeMessage>>,
     ) -> Result<Response<Self::JoinStream>, Status> {
-        let from = request.remote_addr().map_or_else(
-            || "an unknown address".to_owned(),
-            |a: SocketAddr| a.to_string(),
-        );
+        let peer = peer(&request)?;
+        let from = peer.address();
+        let from = from.map_or_else(|| "an unknown address".to_owned(), |a| a.to_string());
+        let name = match peer.proven {
+            Proven::Node(name) => name,
+            Proven::Former => return Err(Status::unauthenticated(TAKEN_BACK)),
+            Proven::Holder(_) => {
+                return Err(Status::unauthenticated(
+                    "a join token makes a node, and is none: enroll first",
+                ));
+            }
+        };
         let (down, messages) = mpsc::unbounded_channel();
-        tokio::spawn(self.clone().serve(request.into_inner(), down, from));
+        let serving = self.clone();
+        tokio::spawn(serving.serve(request.into_inner(), down, (name, from)));
         let stream = UnboundedReceiverStream::new(messages).fuse();
         Ok(Response::new(Box::pin(stream)))
+    }
+
+    async fn enroll(
+        &self,
+        request: Request<v1::EnrollRequest>,
+    ) -> Result<Response<v1::EnrollReply>, Status> {
+        let Proven::Holder(token) = peer(&request)?.proven else {
+            return Err(Status::unauthenticated("only a join token makes a node"));
+        };
+        let asked = request.into_inner();
+        named(&asked.name)?;
+        let certificates = self.certify(token, asked).await?;
+        Ok(Response::new(v1::EnrollReply { certificates }))
     }
 
     async fn read_file(
@@ -322,9 +358,7 @@ impl NodeHost for NodeHostService {
     ) -> Result<Response<v1::ClockReply>, Status> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let us = now.unwrap_or_default().as_micros();
-        let from = request
-            .remote_addr()
-            .map(|a: SocketAddr| a.ip().to_string());
+        let from = peer(&request)?.address().map(|a| a.ip().to_string());
         Ok(Response::new(v1::ClockReply {
             unix_us: u64::try_from(us).unwrap_or(u64::MAX),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -334,6 +368,26 @@ impl NodeHost for NodeHostService {
 }
 
 impl NodeHostService {
+    async fn certify(&self, token: TokenId, asked: v1::EnrollRequest) -> Result<String, Status> {
+        let joined = self.sessions.has(&asked.name);
+        let (members, name) = (self.members.clone(), asked.name.clone());
+        // It is on disk before it is answered.
+        let enrolling = tokio::task::spawn_blocking(move || {
+            members.enroll(&token, (&asked.name, &asked.public_key), joined, unix_ms())
+        });
+        let enrolled = enrolling.await;
+        let enrolled = enrolled.map_err(|_| Status::internal("certifying it ended"))?;
+        match &enrolled {
+            Ok(_) => {
+                tracing::info!("node {name} has a certificate from now on");
+                // Whoever had the name before is not that node any more.
+                self.sessions.close(&name);
+            }
+            Err(error) => tracing::warn!("node {name} gets no certificate: {error}"),
+        }
+        Ok(enrolled?)
+    }
+
     async fn keep(
         &self,
         mut parts: Streaming<v1::ShardPart>,

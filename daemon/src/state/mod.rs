@@ -7,7 +7,10 @@
 //!   control.sock         0600, what operators' tools talk to
 //!   roles.sock           0600, what role processes attach to
 //!   token                0600, with --listen: the operators'
-//!   nodes.token          0600, what the job's daemons prove to each other, unless --token-file names it
+//!   authority.key        0600, the leader's alone: of it come the certificates of nodes and roles
+//!   nodes.token          0600, with which machines become nodes, unless --token-file names it
+//!   joins.json           0600, single-use tokens, and nodes that have a certificate
+//!   node-key.json        0600, on a node: its key and its certificate
 //!   router.key           0600, with --router: what its clients show
 //!   engines.key          0600, with [rollout.command]: what clients show at an engine's own address
 //!   run                  names this life of the job
@@ -22,6 +25,7 @@ pub use job_file::{JobFileError, WrittenJob, write_job};
 pub use private::{Readers, make_private, make_private_dir, read_private, write_private};
 pub use shm::{give_back, make_snapshots, remove_of_earlier_boots, snapshot_dir};
 
+use crate::random;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -129,9 +133,8 @@ impl StateDir {
         if let (false, Some(known)) = (is_new, read_private(&path, Readers::Owner)?) {
             return Ok(known.trim().to_owned());
         }
-        let random = Path::new("/dev/urandom");
-        let nonce = crate::random::bytes::<16>().map_err(StateDirError::io("reading", random))?;
-        let name: String = nonce.iter().map(|b| format!("{b:02x}")).collect();
+        let source = Path::new(random::SOURCE);
+        let name = random::hex::<16>().map_err(StateDirError::io("reading", source))?;
         write_private(&path, name.as_bytes())?;
         Ok(name)
     }
@@ -208,7 +211,27 @@ impl StateDir {
         self.root.join("token")
     }
 
-    /// What the daemons of the job prove to each other.
+    /// The leader's secret.
+    pub fn authority_key(&self) -> PathBuf {
+        self.root.join("authority.key")
+    }
+
+    /// Who may become a node, and who did.
+    pub fn joins(&self) -> PathBuf {
+        self.root.join("joins.json")
+    }
+
+    /// A node's own key, with its certificate.
+    pub fn node_key(&self) -> PathBuf {
+        self.root.join("node-key.json")
+    }
+
+    /// A node's own key that has no certificate yet.
+    pub fn next_node_key(&self) -> PathBuf {
+        self.root.join("node-key.next.json")
+    }
+
+    /// With what machines become nodes.
     pub fn nodes_token(&self) -> PathBuf {
         self.root.join("nodes.token")
     }
@@ -254,7 +277,8 @@ pub fn remove_folder(path: &Path) -> Result<(), StateDirError> {
     }
 }
 
-fn remove_if_there(path: &Path) -> Result<(), StateDirError> {
+/// Removes a file, which may be gone already.
+pub fn remove_if_there(path: &Path) -> Result<(), StateDirError> {
     match fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => {
             Err(StateDirError::io("removing", path)(e))

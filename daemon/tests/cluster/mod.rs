@@ -108,14 +108,31 @@ impl Cluster {
 
     /// Starts the leader, `a`.
     pub fn lead(&mut self) {
+        let token = self.file("token").display().to_string();
+        self.lead_with(&["--token-file", &token]);
+    }
+
+    /// Starts the leader with these arguments, which say which tokens it takes.
+    pub fn lead_with(&mut self, args: &[&str]) {
         let mut command = self.command("a");
         command
             .arg("--job")
             .arg(self.file("job.toml"))
             .args(["--listen-nodes", &format!("127.0.0.1:{}", self.port)])
-            .arg("--token-file")
-            .arg(self.file("token"));
+            .args(args);
         self.start("a", &mut command);
+    }
+
+    /// Starts a node that has a certificate, and no token.
+    pub fn join_again(&mut self, node: &str) {
+        let mut command = self.command(node);
+        command.args([
+            "--join",
+            &format!("127.0.0.1:{}", self.port),
+            "--name",
+            node,
+        ]);
+        self.start(node, &mut command);
     }
 
     /// Starts a node with these arguments.

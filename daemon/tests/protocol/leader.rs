@@ -1,6 +1,7 @@
 //! A real leader's service, and nodes that do not keep to the protocol.
 use hyper_util::rt::TokioIo;
 use robust_ckpt::slot::{Slot, SnapshotMemory};
+use robust_identity::{Caller, NodeKey};
 use robust_proto::v1::leader_message::Body as Down;
 use robust_proto::v1::node_host_client::NodeHostClient;
 use robust_proto::v1::node_message::Body as Up;
@@ -12,8 +13,8 @@ use robustd::driver::Event;
 use robustd::grpc::{RoleHostService, bind_tcp, serve_nodes};
 use robustd::leases::Leases;
 use robustd::nodes::{
-    Digests, Handshake, IN_ALL, JobFiles, NodeHostService, NodeLinkEvent, NodeRefused,
-    OF_ONE_ADDRESS, RankThere, SESSION_HEADER, Secret, Sessions, Shards, Side,
+    Digests, IN_ALL, JobFiles, JobSecret, JoinToken, Members, NodeHostService, NodeLinkEvent,
+    NodeRefused, OF_ONE_ADDRESS, RankThere, SESSION_HEADER, Sessions, Shards, unix_ms,
 };
 use robustd::store::Store;
 use robustd::tell::Tell;
@@ -31,13 +32,12 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Request, Status, Streaming};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
-const NONCE: [u8; 32] = [7; 32];
-
 /// A leader whose driver admits everybody but `unwanted`, and hands on what it hears.
 struct Leader {
     temp: tempfile::TempDir,
     addr: SocketAddr,
-    channel: Channel,
+    members: Members,
+    sessions: Sessions,
     shards: Shards,
     heard: UnboundedReceiver<Event>,
 }
@@ -58,13 +58,13 @@ fn job(root: &Path) -> Job {
     job
 }
 
-/// A connection of a process that has this token.
+/// A connection of somebody with this token.
 async fn call(addr: SocketAddr, token: &str) -> Result<Channel, tonic::transport::Error> {
-    let caller = Secret::of(token)
-        .daemons()
-        .unwrap()
-        .caller("node/b")
-        .unwrap();
+    let holders = JoinToken::of(token).holders().unwrap();
+    connect(addr, holders.caller().unwrap()).await
+}
+
+async fn connect(addr: SocketAddr, caller: Caller) -> Result<Channel, tonic::transport::Error> {
     let connector = tower::service_fn(move |_: Uri| {
         let caller = caller.clone();
         async move {
@@ -74,6 +74,22 @@ async fn call(addr: SocketAddr, token: &str) -> Result<Channel, tonic::transport
     });
     let endpoint = Endpoint::from_static("http://leader");
     endpoint.connect_with_connector(connector).await
+}
+
+/// Has a key certified by somebody with this token.
+async fn enroll(
+    addr: SocketAddr,
+    token: &str,
+    name: &str,
+    key: &NodeKey,
+) -> Result<Caller, Status> {
+    let mut client = NodeHostClient::new(call(addr, token).await.unwrap());
+    let request = v1::EnrollRequest {
+        name: name.to_owned(),
+        public_key: key.public().to_vec(),
+    };
+    let certificates = client.enroll(request).await?.into_inner().certificates;
+    Ok(key.caller(&certificates).unwrap())
 }
 
 impl Leader {
@@ -103,14 +119,19 @@ impl Leader {
             path
         };
         let shards = Shards::new(dir("shm"), dir("ckpt"));
+        let shared = JoinToken::of(TOKEN);
+        let secret = JobSecret::of("the leader's alone");
+        let members = Members::open(&temp.path().join("joins.json"), &secret, Some(&shared));
+        let (members, sessions) = (members.unwrap(), Sessions::default());
         let service = NodeHostService {
             events: Tell::into_channel(&events),
-            secret: Secret::of(TOKEN),
+            members: members.clone(),
+            roles_token: secret.job_token(),
             run: "run".to_owned(),
             job: serde_json::to_string(&job).unwrap().into(),
             files: JobFiles::new(&job, Digests::new(temp.path().join("digests.json"))),
             shards: shards.clone(),
-            sessions: Sessions::default(),
+            sessions: sessions.clone(),
             numbers: Arc::new(AtomicU64::new(1)),
         };
         let (store, _) = Store::open(&dir("state")).unwrap();
@@ -119,23 +140,30 @@ impl Leader {
         let any = "127.0.0.1:0".parse().unwrap();
         let listener = bind_tcp("--listen-nodes", any).await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let callee = service.secret.daemons().unwrap().callee("control").unwrap();
-        tokio::spawn(serve_nodes(listener, callee, service, roles));
+        tokio::spawn(serve_nodes(listener, service, roles));
         Self {
             temp,
             addr,
+            members,
+            sessions,
             shards,
-            channel: call(addr, TOKEN).await.unwrap(),
             heard,
         }
     }
 
-    async fn join(&self) -> Peer {
-        let (up, messages) = unbounded_channel();
-        let mut client = NodeHostClient::new(self.channel.clone());
-        let stream = UnboundedReceiverStream::new(messages);
-        let down = client.join(stream).await.unwrap().into_inner();
-        Peer { up, down }
+    /// A connection of a node of this name, which was enrolled with the token for all.
+    async fn node(&self, name: &str) -> Channel {
+        let key = NodeKey::new().unwrap();
+        let caller = enroll(self.addr, TOKEN, name, &key).await.unwrap();
+        connect(self.addr, caller).await.unwrap()
+    }
+
+    /// A stream of such a node, of which the leader has greeted it.
+    async fn join(&self, name: &str) -> Peer {
+        let mut peer = Peer::join(self.node(name).await).await.unwrap();
+        let greeting = peer.hear().await.unwrap();
+        assert!(matches!(greeting, Some(Down::Greeting(_))), "{greeting:?}");
+        peer
     }
 
     async fn next(&mut self) -> Event {
@@ -145,7 +173,7 @@ impl Leader {
 
     /// What a stream is refused with whose messages are these.
     async fn refusal(&self, messages: Vec<Up>) -> Status {
-        let mut peer = self.join().await;
+        let mut peer = self.join("b").await;
         for body in messages {
             peer.say(body);
         }
@@ -160,11 +188,20 @@ impl Leader {
 }
 
 struct Peer {
+    channel: Channel,
     up: UnboundedSender<NodeMessage>,
     down: Streaming<LeaderMessage>,
 }
 
 impl Peer {
+    async fn join(channel: Channel) -> Result<Self, Status> {
+        let (up, messages) = unbounded_channel();
+        let mut client = NodeHostClient::new(channel.clone());
+        let stream = UnboundedReceiverStream::new(messages);
+        let down = client.join(stream).await?.into_inner();
+        Ok(Self { channel, up, down })
+    }
+
     fn say(&self, body: Up) {
         let _ = self.up.send(NodeMessage { body: Some(body) });
     }
@@ -175,37 +212,21 @@ impl Peer {
         Ok(message.and_then(|m| m.body))
     }
 
-    /// Shakes hands; the session's key.
-    async fn prove(&mut self, name: &str, token: &str, identity: &str) -> String {
-        self.say(hello(name, NONCE.to_vec()));
-        let Some(Down::Challenge(challenge)) = self.hear().await.unwrap() else {
-            panic!("no challenge");
-        };
-        let handshake = Handshake {
-            secret: Secret::of(token),
-            name: name.to_owned(),
-            node: NONCE,
-            leader: challenge.nonce.try_into().unwrap(),
-            run: challenge.run,
-        };
-        assert_eq!(
-            handshake.proves(Side::Leader, &challenge.proof),
-            token == TOKEN,
-            "the leader proves itself to whom knows the token too"
-        );
-        let proof = v1::NodeProof {
-            proof: handshake.proof(Side::Node).to_vec(),
-            identity: identity.to_owned(),
-            ..Default::default()
-        };
-        self.say(Up::Proof(proof));
-        handshake.session()
+    /// Says what it has; the session's key.
+    async fn welcomed(&mut self) -> String {
+        self.say(standing("id"));
+        match self.hear().await.unwrap() {
+            Some(Down::Welcome(welcome)) => welcome.session,
+            other => panic!("no welcome: {other:?}"),
+        }
     }
 }
 
-fn hello(name: &str, nonce: Vec<u8>) -> Up {
-    let name = name.to_owned();
-    Up::Hello(v1::NodeHello { name, nonce })
+fn standing(identity: &str) -> Up {
+    Up::Standing(v1::NodeStanding {
+        identity: identity.to_owned(),
+        ..Default::default()
+    })
 }
 
 fn beat() -> Up {
@@ -215,68 +236,114 @@ fn beat() -> Up {
 #[tokio::test]
 async fn a_stream_that_does_not_begin_as_agreed_is_refused_with_its_reason() {
     let leader = Leader::start().await;
-    let good = || hello("b", NONCE.to_vec());
-    let proof = || Up::Proof(v1::NodeProof::default());
-    for (messages, code, what) in [
-        (vec![beat()], Code::InvalidArgument, "begins with hello"),
-        (vec![proof()], Code::InvalidArgument, "begins with hello"),
-        (
-            vec![hello("", NONCE.to_vec())],
-            Code::InvalidArgument,
-            "name",
-        ),
-        (
-            vec![hello(&"x".repeat(99), NONCE.to_vec())],
-            Code::InvalidArgument,
-            "name",
-        ),
-        (
-            vec![hello("b", vec![1; 31])],
-            Code::InvalidArgument,
-            "32 bytes",
-        ),
-        (
-            vec![good(), beat()],
-            Code::InvalidArgument,
-            "comes the proof",
-        ),
-        (
-            vec![good(), good()],
-            Code::InvalidArgument,
-            "comes the proof",
-        ),
-        (
-            vec![good(), proof()],
-            Code::Unauthenticated,
-            "does not know this job's token",
-        ),
+    for (messages, what) in [
+        (vec![beat()], "begins with what it has"),
+        (vec![standing("")], "identity"),
+        (vec![standing(&"x".repeat(99))], "identity"),
+        (vec![standing("id"), standing("id")], "has said what it has"),
     ] {
         let status = leader.refusal(messages).await;
-        assert_eq!(status.code(), code, "{status}");
+        assert_eq!(status.code(), Code::InvalidArgument, "{status}");
         assert!(status.message().contains(what), "{what}: {status}");
     }
 }
 
 #[tokio::test]
-async fn whoever_does_not_know_the_token_gets_no_session() {
+async fn who_has_a_join_token_alone_joins_no_job_and_reads_nothing_of_it() {
     let leader = Leader::start().await;
-    let mut stranger = leader.join().await;
-    let key = stranger
-        .prove("b", "another token, as long as it is", "id")
-        .await;
-    let status = stranger.hear().await.unwrap_err();
-    assert_eq!(status.code(), Code::Unauthenticated);
-    assert_eq!(
-        read(&leader, Some(&key)).await.unwrap_err().code(),
-        Code::Unauthenticated
-    );
-    assert_eq!(
-        read(&leader, None).await.unwrap_err().code(),
-        Code::Unauthenticated
-    );
-    let mut roles = RoleHostClient::new(leader.channel.clone());
+    let holder = call(leader.addr, TOKEN).await.unwrap();
+    let refused = Peer::join(holder.clone()).await.err().unwrap();
+    assert_eq!(refused.code(), Code::Unauthenticated);
+    assert!(refused.message().contains("enroll first"), "{refused}");
+    for key in [None, Some("0".repeat(64))] {
+        let refused = read(&holder, key.as_deref()).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unauthenticated);
+    }
+    let mut roles = RoleHostClient::new(holder);
     let refusal = roles.route(v1::RouteRequest::default()).await.unwrap_err();
     assert_eq!(refusal.code(), Code::Unauthenticated);
+}
+
+/// A node that was broken into knows its own key and its own session's.
+#[tokio::test]
+async fn a_node_makes_no_node_and_speaks_for_no_other() {
+    let mut leader = Leader::start().await;
+    let (mut b, mut c) = (leader.join("b").await, leader.join("c").await);
+    let (of_b, of_c) = (b.welcomed().await, c.welcomed().await);
+    assert_ne!(of_b, of_c);
+    let mut client = NodeHostClient::new(b.channel.clone());
+    let request = v1::EnrollRequest {
+        name: "d".to_owned(),
+        public_key: NodeKey::new().unwrap().public().to_vec(),
+    };
+    let refused = client.enroll(request).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated);
+    // It kept the token for all, and would be the other one, which is joined.
+    let refused = enroll(leader.addr, TOKEN, "c", &NodeKey::new().unwrap()).await;
+    let refused = refused.err().unwrap();
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    c.say(beat());
+    let said = leader.next().await;
+    assert!(matches!(said, Event::Node(NodeLinkEvent::Said { .. })));
+}
+
+#[tokio::test]
+async fn a_token_of_one_machine_makes_one_node_and_a_name_that_makes_no_sense_none() {
+    let leader = Leader::start().await;
+    let created = leader.members.create(None, 60, unix_ms()).unwrap();
+    let (key, other) = (NodeKey::new().unwrap(), NodeKey::new().unwrap());
+    let token = created.token.reveal();
+    for name in ["", &"x".repeat(65)] {
+        let refused = enroll(leader.addr, token, name, &key).await.err().unwrap();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    }
+    let caller = enroll(leader.addr, token, "b", &key).await.unwrap();
+    let refused = enroll(leader.addr, token, "c", &other).await.err().unwrap();
+    assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+    let channel = connect(leader.addr, caller).await.unwrap();
+    let mut peer = Peer::join(channel).await.unwrap();
+    assert!(matches!(peer.hear().await, Ok(Some(Down::Greeting(_)))));
+    peer.welcomed().await;
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_taken_back_ends_the_stream_and_opens_none() {
+    let mut leader = Leader::start().await;
+    let mut peer = leader.join("b").await;
+    let key = peer.welcomed().await;
+    read(&peer.channel, Some(&key)).await.unwrap();
+    leader.members.revoke_node("b", unix_ms()).unwrap();
+    leader.sessions.close("b");
+    let status = peer.hear().await.unwrap_err();
+    assert_eq!(status.code(), Code::Unauthenticated, "{status}");
+    let refused = read(&peer.channel, Some(&key)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated);
+    let gone = leader.next().await;
+    assert!(matches!(gone, Event::Node(NodeLinkEvent::Gone { .. })));
+}
+
+#[tokio::test]
+async fn who_is_enrolled_under_a_name_takes_the_place_of_whoever_had_it() {
+    let leader = Leader::start().await;
+    let key = NodeKey::new().unwrap();
+    let before = enroll(leader.addr, TOKEN, "b", &key).await.unwrap();
+    let mut peer = Peer::join(connect(leader.addr, before.clone()).await.unwrap())
+        .await
+        .unwrap();
+    assert!(matches!(peer.hear().await, Ok(Some(Down::Greeting(_)))));
+    peer.welcomed().await;
+    let wanted = Some("b".to_owned());
+    let created = leader.members.create(wanted, 60, unix_ms()).unwrap();
+    let token = created.token.reveal();
+    enroll(leader.addr, token, "b", &NodeKey::new().unwrap())
+        .await
+        .unwrap();
+    let status = peer.hear().await.unwrap_err();
+    assert_eq!(status.code(), Code::Unauthenticated, "{status}");
+    let refused = Peer::join(connect(leader.addr, before).await.unwrap()).await;
+    let refused = refused.err().unwrap();
+    assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+    assert!(refused.message().contains("another machine"), "{refused}");
 }
 
 fn shown<T>(message: T, key: Option<&str>) -> Request<T> {
@@ -289,10 +356,10 @@ fn shown<T>(message: T, key: Option<&str>) -> Request<T> {
     request
 }
 
-async fn read(leader: &Leader, key: Option<&str>) -> Result<Vec<u8>, Status> {
+async fn read(channel: &Channel, key: Option<&str>) -> Result<Vec<u8>, Status> {
     let name = "tokenizer.json".to_owned();
     let request = shown(v1::ReadFileRequest { name }, key);
-    let mut client = NodeHostClient::new(leader.channel.clone());
+    let mut client = NodeHostClient::new(channel.clone());
     let mut parts = client.read_file(request).await?.into_inner();
     let mut bytes = Vec::new();
     while let Some(part) = parts.message().await? {
@@ -304,22 +371,24 @@ async fn read(leader: &Leader, key: Option<&str>) -> Result<Vec<u8>, Status> {
 #[tokio::test]
 async fn a_node_that_proves_itself_is_welcome_for_as_long_as_its_stream_lives() {
     let mut leader = Leader::start().await;
-    let mut peer = leader.join().await;
-    let key = peer.prove("b", TOKEN, "id").await;
+    let mut peer = leader.join("b").await;
+    peer.say(standing("id"));
     let Some(Down::Welcome(welcome)) = peer.hear().await.unwrap() else {
         panic!("no welcome");
     };
+    let key = welcome.session;
+    let channel = peer.channel.clone();
     let names: Vec<_> = welcome.files.iter().map(|f| f.name.as_str()).collect();
     assert_eq!(
         names,
         ["config.json", "model.safetensors", "tokenizer.json"]
     );
-    let bytes = read(&leader, Some(&key)).await.unwrap();
+    let bytes = read(&channel, Some(&key)).await.unwrap();
     assert_eq!(bytes, b"content of tokenizer.json");
     peer.say(beat());
     let said = leader.next().await;
     assert!(matches!(said, Event::Node(NodeLinkEvent::Said { .. })));
-    let mut client = NodeHostClient::new(leader.channel.clone());
+    let mut client = NodeHostClient::new(channel.clone());
     let outside = v1::ReadShardRequest {
         path: "/etc/passwd".to_owned(),
         ..Default::default()
@@ -338,7 +407,7 @@ async fn a_node_that_proves_itself_is_welcome_for_as_long_as_its_stream_lives() 
     drop(peer);
     let gone = leader.next().await;
     assert!(matches!(gone, Event::Node(NodeLinkEvent::Gone { .. })));
-    let refusal = read(&leader, Some(&key)).await.unwrap_err();
+    let refusal = read(&channel, Some(&key)).await.unwrap_err();
     assert_eq!(
         refusal.code(),
         Code::Unauthenticated,
@@ -365,15 +434,11 @@ fn shard(incarnation: u64, step: u64, bytes: u64) -> v1::ShardPart {
 #[tokio::test]
 async fn a_node_sends_what_is_waited_for_from_it_and_nothing_else_is_kept() {
     let leader = Leader::start().await;
-    let (mut b, mut c) = (leader.join().await, leader.join().await);
-    let of_b = b.prove("b", TOKEN, "id").await;
-    let of_c = c.prove("c", TOKEN, "other").await;
-    for peer in [&mut b, &mut c] {
-        assert!(matches!(peer.hear().await, Ok(Some(Down::Welcome(_)))));
-    }
+    let (mut b, mut c) = (leader.join("b").await, leader.join("c").await);
+    let (of_b, of_c) = (b.welcomed().await, c.welcomed().await);
     let send = async |part: v1::ShardPart, key: &str| {
         let parts = tokio_stream::iter(vec![part]);
-        let mut client = NodeHostClient::new(leader.channel.clone());
+        let mut client = NodeHostClient::new(b.channel.clone());
         let kept = client.keep_shard(shown(parts, Some(key))).await;
         kept.map_or_else(|status| status.code(), |_| Code::Ok)
     };
@@ -407,9 +472,8 @@ async fn a_node_sends_what_is_waited_for_from_it_and_nothing_else_is_kept() {
 #[tokio::test]
 async fn the_digest_of_what_a_node_reads_is_remembered() {
     let leader = Leader::start().await;
-    let mut peer = leader.join().await;
-    let key = peer.prove("b", TOKEN, "id").await;
-    assert!(matches!(peer.hear().await, Ok(Some(Down::Welcome(_)))));
+    let mut peer = leader.join("b").await;
+    let key = peer.welcomed().await;
     let path = leader.temp.path().join("shm/trainer-0.slot0");
     let image = vec![3_u8; 5000];
     let mut slot = Slot::open(&path, image.len() as u64).unwrap();
@@ -429,7 +493,7 @@ async fn the_digest_of_what_a_node_reads_is_remembered() {
         generation: 2,
         bytes: shard.bytes,
     };
-    let mut client = NodeHostClient::new(leader.channel.clone());
+    let mut client = NodeHostClient::new(peer.channel.clone());
     let parts = client.read_shard(shown(asked, Some(&key))).await.unwrap();
     let mut parts = parts.into_inner();
     while parts.message().await.unwrap().is_some() {}
@@ -440,29 +504,20 @@ async fn the_digest_of_what_a_node_reads_is_remembered() {
 }
 
 #[tokio::test]
-async fn a_second_handshake_and_a_missing_identity_end_the_stream_and_the_driver_may_refuse() {
+async fn the_driver_may_refuse_a_node() {
     let leader = Leader::start().await;
-    let mut peer = leader.join().await;
-    peer.prove("b", TOKEN, "id").await;
-    assert!(matches!(peer.hear().await, Ok(Some(Down::Welcome(_)))));
-    peer.say(hello("b", NONCE.to_vec()));
-    let status = peer.hear().await.unwrap_err();
-    assert!(status.message().contains("handshake is over"), "{status}");
-    let mut nameless = leader.join().await;
-    nameless.prove("b", TOKEN, "").await;
-    let status = nameless.hear().await.unwrap_err();
-    assert!(status.message().contains("identity"), "{status}");
-    let mut unwanted = leader.join().await;
-    unwanted.prove("unwanted", TOKEN, "id").await;
+    let mut unwanted = leader.join("unwanted").await;
+    unwanted.say(standing("id"));
     let status = unwanted.hear().await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
     assert!(status.message().contains("--name"), "{status}");
+    assert!(!leader.sessions.has("unwanted"));
 }
 
 #[tokio::test]
 async fn who_has_the_token_may_ask_for_the_clock_before_it_joins_and_for_nothing_else() {
     let leader = Leader::start().await;
-    let mut client = NodeHostClient::new(leader.channel.clone());
+    let mut client = NodeHostClient::new(call(leader.addr, TOKEN).await.unwrap());
     let unix_us = || {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         u64::try_from(now.unwrap().as_micros()).unwrap()
@@ -499,7 +554,7 @@ async fn who_has_another_token_or_none_hears_nothing_of_the_job() {
         // An alert of TLS (type 21): its header, a level and a description.
         assert!(heard.len() <= 7 && heard.first().is_none_or(|kind| *kind == 21));
     }
-    let mut client = NodeHostClient::new(leader.channel.clone());
+    let mut client = NodeHostClient::new(call(leader.addr, TOKEN).await.unwrap());
     client.clock(v1::ClockRequest {}).await.unwrap();
 }
 

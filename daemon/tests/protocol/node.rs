@@ -1,11 +1,12 @@
 //! A real node, and leaders that do not keep to the protocol.
+use robust_identity::NodeKey;
 use robust_proto::v1::leader_message::Body as Down;
 use robust_proto::v1::node_host_server::{NodeHost, NodeHostServer};
 use robust_proto::v1::node_message::Body as Up;
 use robust_proto::v1::{self, LeaderMessage, NodeMessage, Part};
 use robustd::logging::LogFormat;
 use robustd::node::{NodeConfig, NodeEnd, NodeError, NodeParts, run};
-use robustd::nodes::{Handshake, Secret, Side, sealed};
+use robustd::nodes::{JobSecret, JoinToken, Members, TokenId, sealed};
 use robustd::state::StateDir;
 use robustd::worker::WorkerProgram;
 use std::sync::{Arc, Mutex};
@@ -24,11 +25,10 @@ const ANOTHER: &str = "another token, as long as it is";
 enum Leads {
     Well,
     ByAnotherToken,
-    /// Within TLS of the right one.
-    ByAnotherTokenThanItsTls,
     BySpeakingInClear,
+    /// Its certificate is no use.
+    ByACertificateForAnotherKey,
     ByWelcomingFirst,
-    ByAShortNonce,
     ByRefusing,
     ByNonsense,
     /// Ends the first streams at once.
@@ -39,6 +39,7 @@ enum Leads {
 struct Leader {
     leads: Leads,
     streams: Arc<Mutex<u32>>,
+    members: Members,
     said: UnboundedSender<Up>,
 }
 
@@ -58,39 +59,15 @@ impl Leader {
         if self.leads == Leads::ByLeavingTwice && stream <= 2 {
             return None;
         }
-        let Some(Up::Hello(hello)) = up.message().await.ok()??.body else {
-            panic!("no hello");
-        };
-        let token = match self.leads {
-            Leads::ByAnotherTokenThanItsTls => ANOTHER,
-            _ => TOKEN,
-        };
-        let handshake = Handshake {
-            secret: Secret::of(token),
-            name: hello.name,
-            node: hello.nonce.try_into().unwrap(),
-            leader: [3; 32],
-            run: "run".to_owned(),
-        };
         if self.leads == Leads::ByWelcomingFirst {
             tell(&down, Down::Welcome(v1::NodeWelcome::default()));
         }
-        let nonce = match self.leads {
-            Leads::ByAShortNonce => vec![3; 5],
-            _ => vec![3; 32],
+        let run = "run".to_owned();
+        tell(&down, Down::Greeting(v1::LeaderGreeting { run }));
+        let Some(Up::Standing(standing)) = up.message().await.ok()??.body else {
+            panic!("it does not say what it has");
         };
-        tell(
-            &down,
-            Down::Challenge(v1::LeaderChallenge {
-                nonce,
-                proof: handshake.proof(Side::Leader).to_vec(),
-                run: handshake.run.clone(),
-            }),
-        );
-        let Some(Up::Proof(proof)) = up.message().await.ok()??.body else {
-            panic!("no proof");
-        };
-        assert!(handshake.proves(Side::Node, &proof.proof));
+        assert!(!standing.identity.is_empty());
         if self.leads == Leads::ByRefusing {
             let _ = down.send(Err(Status::failed_precondition("not you")));
             return None;
@@ -100,8 +77,13 @@ impl Leader {
             std::path::Path::new("job.toml"),
         );
         let job = serde_json::to_string(&data.unwrap()).unwrap();
-        let files = Vec::new();
-        tell(&down, Down::Welcome(v1::NodeWelcome { job, files }));
+        let welcome = v1::NodeWelcome {
+            job,
+            files: Vec::new(),
+            session: "session".to_owned(),
+            roles_token: "token".to_owned(),
+        };
+        tell(&down, Down::Welcome(welcome));
         if self.leads == Leads::ByNonsense {
             nonsense(&down);
         }
@@ -121,7 +103,7 @@ impl Leader {
 
 /// Orders that no leader gives; the last one is answered.
 fn nonsense(down: &Sender) {
-    tell(down, Down::Challenge(v1::LeaderChallenge::default()));
+    tell(down, Down::Greeting(v1::LeaderGreeting::default()));
     tell(down, Down::Welcome(v1::NodeWelcome::default()));
     for (role, revision, job) in [("king", 0, ""), ("rollout", 2, "{"), ("rollout", 0, "")] {
         let (role, job) = (role.to_owned(), job.to_owned());
@@ -136,6 +118,7 @@ fn nonsense(down: &Sender) {
                 job,
                 pool: "nowhere".to_owned(),
                 place: u32::MAX,
+                identity: "no certificate".to_owned(),
             }),
         );
     }
@@ -168,6 +151,20 @@ impl NodeHost for Leader {
         let (down, messages) = unbounded_channel();
         tokio::spawn(self.clone().lead(request.into_inner(), down));
         Ok(Response::new(UnboundedReceiverStream::new(messages)))
+    }
+
+    async fn enroll(
+        &self,
+        request: Request<v1::EnrollRequest>,
+    ) -> Result<Response<v1::EnrollReply>, Status> {
+        let mut asked = request.into_inner();
+        if self.leads == Leads::ByACertificateForAnotherKey {
+            asked.public_key = NodeKey::new().unwrap().public().to_vec();
+        }
+        let key = (asked.name.as_str(), asked.public_key.as_slice());
+        let enrolled = self.members.enroll(&TokenId::Shared, key, false, 1);
+        let certificates = enrolled.unwrap();
+        Ok(Response::new(v1::EnrollReply { certificates }))
     }
 
     async fn read_file(
@@ -205,22 +202,24 @@ async fn live_under(leads: Leads) -> (Result<NodeEnd, NodeError>, Vec<Up>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     let (said, mut heard) = unbounded_channel();
+    let token = match leads {
+        Leads::ByAnotherToken => ANOTHER,
+        _ => TOKEN,
+    };
+    let joins = temp.path().join("joins.json");
+    let shared = JoinToken::of(token);
+    let members = Members::open(&joins, &JobSecret::of("secret"), Some(&shared)).unwrap();
     let leader = Leader {
         leads,
         streams: Arc::default(),
+        members: members.clone(),
         said,
     };
     let server = tonic::transport::Server::builder().add_service(NodeHostServer::new(leader));
-    let token = if leads == Leads::ByAnotherToken {
-        ANOTHER
-    } else {
-        TOKEN
-    };
-    let callee = Secret::of(token).daemons().unwrap().callee("control");
     if leads == Leads::BySpeakingInClear {
         tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
     } else {
-        tokio::spawn(server.serve_with_incoming(sealed(listener, callee.unwrap())));
+        tokio::spawn(server.serve_with_incoming(sealed(listener, members)));
     }
     let config = NodeConfig {
         leader: addr.to_string(),
@@ -233,7 +232,7 @@ async fn live_under(leads: Leads) -> (Result<NodeEnd, NodeError>, Vec<Up>) {
     };
     let parts = NodeParts {
         config,
-        secret: Secret::of(TOKEN),
+        token: Some(JoinToken::of(TOKEN)),
         state: StateDir::make(&temp.path().join("state")).unwrap(),
         worker: WorkerProgram {
             path: "/nonexistent".into(),
@@ -254,14 +253,10 @@ async fn live_under(leads: Leads) -> (Result<NodeEnd, NodeError>, Vec<Up>) {
 #[tokio::test]
 async fn a_leader_that_cannot_prove_itself_or_talks_out_of_turn_is_left_with_its_reason() {
     for (leads, what) in [
-        (Leads::ByAnotherToken, "does not know this node's token"),
-        (
-            Leads::ByAnotherTokenThanItsTls,
-            "does not know this node's token",
-        ),
+        (Leads::ByAnotherToken, "does not know the join token"),
         (Leads::BySpeakingInClear, "speaks no TLS"),
-        (Leads::ByWelcomingFirst, "first message is no challenge"),
-        (Leads::ByAShortNonce, "32 bytes"),
+        (Leads::ByACertificateForAnotherKey, "setting up TLS"),
+        (Leads::ByWelcomingFirst, "first message is no greeting"),
         (Leads::ByRefusing, "not you"),
     ] {
         let (end, said) = live_under(leads).await;

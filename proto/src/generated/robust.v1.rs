@@ -2964,6 +2964,99 @@ pub struct StepLine {
     #[prost(double, tag = "8")]
     pub seconds: f64,
 }
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CreateJoinTokenRequest {
+    /// the only name it is good for; empty: any that is not joined
+    #[prost(string, tag = "1")]
+    pub node: ::prost::alloc::string::String,
+    /// 1 to 2,592,000 (30 days)
+    #[prost(uint64, tag = "2")]
+    pub ttl_s: u64,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CreateJoinTokenReply {
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// shown once: the daemon shows it to nobody else
+    #[prost(string, tag = "2")]
+    pub token: ::prost::alloc::string::String,
+    /// Unix time
+    #[prost(uint64, tag = "3")]
+    pub expires_ms: u64,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RevokeJoinRequest {
+    #[prost(oneof = "revoke_join_request::What", tags = "1, 2")]
+    pub what: ::core::option::Option<revoke_join_request::What>,
+}
+/// Nested message and enum types in `RevokeJoinRequest`.
+pub mod revoke_join_request {
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum What {
+        /// its id
+        #[prost(string, tag = "1")]
+        Token(::prost::alloc::string::String),
+        /// its name
+        #[prost(string, tag = "2")]
+        Node(::prost::alloc::string::String),
+    }
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RevokeJoinReply {}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListJoinsRequest {}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListJoinsReply {
+    #[prost(message, repeated, tag = "1")]
+    pub tokens: ::prost::alloc::vec::Vec<JoinToken>,
+    #[prost(message, repeated, tag = "2")]
+    pub nodes: ::prost::alloc::vec::Vec<EnrolledNode>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JoinToken {
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// empty: any
+    #[prost(string, tag = "2")]
+    pub node: ::prost::alloc::string::String,
+    /// Unix time
+    #[prost(uint64, tag = "3")]
+    pub expires_ms: u64,
+    /// the node that it was used for; empty: not used
+    #[prost(string, tag = "4")]
+    pub used_by: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EnrolledNode {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Unix time
+    #[prost(uint64, tag = "2")]
+    pub since_ms: u64,
+    /// blake3 of its certificate
+    #[prost(string, tag = "3")]
+    pub fingerprint: ::prost::alloc::string::String,
+    /// now
+    #[prost(bool, tag = "4")]
+    pub joined: bool,
+}
 /// Generated client implementations.
 pub mod control_client {
     #![allow(
@@ -3533,6 +3626,78 @@ pub mod control_client {
                 .insert(GrpcMethod::new("robust.v1.Control", "CheckStore"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// A token with which one machine becomes a node, once. FAILED_PRECONDITION without --listen-nodes.
+        pub async fn create_join_token(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CreateJoinTokenRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::CreateJoinTokenReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/CreateJoinToken",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "CreateJoinToken"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Takes back a token that was not used yet, or the certificate of a node, which has to enroll anew.
+        pub async fn revoke_join(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RevokeJoinRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RevokeJoinReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/RevokeJoin",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "RevokeJoin"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Tokens that may be used still, without what they are, and nodes that have a certificate.
+        pub async fn list_joins(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListJoinsRequest>,
+        ) -> std::result::Result<tonic::Response<super::ListJoinsReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/ListJoins",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "ListJoins"));
+            self.inner.unary(req, path, codec).await
+        }
         /// The detection rules and restart budgets in force, with where each value came from.
         pub async fn get_rules(
             &mut self,
@@ -3736,6 +3901,24 @@ pub mod control_server {
             &self,
             request: tonic::Request<super::CheckStoreRequest>,
         ) -> std::result::Result<tonic::Response<Self::CheckStoreStream>, tonic::Status>;
+        /// A token with which one machine becomes a node, once. FAILED_PRECONDITION without --listen-nodes.
+        async fn create_join_token(
+            &self,
+            request: tonic::Request<super::CreateJoinTokenRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::CreateJoinTokenReply>,
+            tonic::Status,
+        >;
+        /// Takes back a token that was not used yet, or the certificate of a node, which has to enroll anew.
+        async fn revoke_join(
+            &self,
+            request: tonic::Request<super::RevokeJoinRequest>,
+        ) -> std::result::Result<tonic::Response<super::RevokeJoinReply>, tonic::Status>;
+        /// Tokens that may be used still, without what they are, and nodes that have a certificate.
+        async fn list_joins(
+            &self,
+            request: tonic::Request<super::ListJoinsRequest>,
+        ) -> std::result::Result<tonic::Response<super::ListJoinsReply>, tonic::Status>;
         /// The detection rules and restart budgets in force, with where each value came from.
         async fn get_rules(
             &self,
@@ -4794,6 +4977,139 @@ pub mod control_server {
                     };
                     Box::pin(fut)
                 }
+                "/robust.v1.Control/CreateJoinToken" => {
+                    #[allow(non_camel_case_types)]
+                    struct CreateJoinTokenSvc<T: Control>(pub Arc<T>);
+                    impl<
+                        T: Control,
+                    > tonic::server::UnaryService<super::CreateJoinTokenRequest>
+                    for CreateJoinTokenSvc<T> {
+                        type Response = super::CreateJoinTokenReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::CreateJoinTokenRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::create_join_token(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CreateJoinTokenSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/RevokeJoin" => {
+                    #[allow(non_camel_case_types)]
+                    struct RevokeJoinSvc<T: Control>(pub Arc<T>);
+                    impl<
+                        T: Control,
+                    > tonic::server::UnaryService<super::RevokeJoinRequest>
+                    for RevokeJoinSvc<T> {
+                        type Response = super::RevokeJoinReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RevokeJoinRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::revoke_join(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RevokeJoinSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/ListJoins" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListJoinsSvc<T: Control>(pub Arc<T>);
+                    impl<T: Control> tonic::server::UnaryService<super::ListJoinsRequest>
+                    for ListJoinsSvc<T> {
+                        type Response = super::ListJoinsReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListJoinsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::list_joins(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListJoinsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/robust.v1.Control/GetRules" => {
                     #[allow(non_camel_case_types)]
                     struct GetRulesSvc<T: Control>(pub Arc<T>);
@@ -4879,6 +5195,25 @@ pub mod control_server {
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EnrollRequest {
+    /// of the node
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Ed25519, 32 bytes
+    #[prost(bytes = "vec", tag = "2")]
+    pub public_key: ::prost::alloc::vec::Vec<u8>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EnrollReply {
+    /// the node's and the authority's, in PEM
+    #[prost(string, tag = "1")]
+    pub certificates: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ClockRequest {}
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -4899,10 +5234,7 @@ pub struct ClockReply {
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NodeMessage {
-    #[prost(
-        oneof = "node_message::Body",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 90"
-    )]
+    #[prost(oneof = "node_message::Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 90")]
     pub body: ::core::option::Option<node_message::Body>,
 }
 /// Nested message and enum types in `NodeMessage`.
@@ -4911,11 +5243,8 @@ pub mod node_message {
     #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Body {
         /// the first message
-        #[prost(message, tag = "1")]
-        Hello(super::NodeHello),
-        /// the second
         #[prost(message, tag = "2")]
-        Proof(super::NodeProof),
+        Standing(super::NodeStanding),
         /// every second
         #[prost(message, tag = "3")]
         Beat(super::NodeBeat),
@@ -4942,22 +5271,11 @@ pub mod node_message {
         LogRead(super::LogRead),
     }
 }
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct NodeHello {
-    #[prost(string, tag = "1")]
-    pub name: ::prost::alloc::string::String,
-    /// 32 random bytes
-    #[prost(bytes = "vec", tag = "2")]
-    pub nonce: ::prost::alloc::vec::Vec<u8>,
-}
+/// Which node it is its certificate says.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
-pub struct NodeProof {
-    #[prost(bytes = "vec", tag = "1")]
-    pub proof: ::prost::alloc::vec::Vec<u8>,
+pub struct NodeStanding {
     /// random, the same for as long as the node's state directory lives
     #[prost(string, tag = "2")]
     pub identity: ::prost::alloc::string::String,
@@ -5113,7 +5431,7 @@ pub mod leader_message {
     pub enum Body {
         /// the first message
         #[prost(message, tag = "1")]
-        Challenge(super::LeaderChallenge),
+        Greeting(super::LeaderGreeting),
         /// the second
         #[prost(message, tag = "2")]
         Welcome(super::NodeWelcome),
@@ -5141,12 +5459,7 @@ pub mod leader_message {
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct LeaderChallenge {
-    /// 32 random bytes
-    #[prost(bytes = "vec", tag = "1")]
-    pub nonce: ::prost::alloc::vec::Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    pub proof: ::prost::alloc::vec::Vec<u8>,
+pub struct LeaderGreeting {
     /// names the job's life: a node that has roles of another one ends them first
     #[prost(string, tag = "3")]
     pub run: ::prost::alloc::string::String,
@@ -5160,6 +5473,12 @@ pub struct NodeWelcome {
     pub job: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "2")]
     pub files: ::prost::alloc::vec::Vec<JobFile>,
+    /// the key that the node's other calls show, until its stream ends
+    #[prost(string, tag = "3")]
+    pub session: ::prost::alloc::string::String,
+    /// what the job's roles prove to each other
+    #[prost(string, tag = "4")]
+    pub roles_token: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -5196,6 +5515,9 @@ pub struct SpawnRole {
     pub pool: ::prost::alloc::string::String,
     #[prost(uint32, tag = "8")]
     pub place: u32,
+    /// Certificate, authority and key of this life, in PEM; empty where no road of its weights asks for them.
+    #[prost(string, tag = "9")]
+    pub identity: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -5570,8 +5892,29 @@ pub mod node_host_client {
                 .insert(GrpcMethod::new("robust.v1.NodeHost", "KeepShard"));
             self.inner.client_streaming(req, path, codec).await
         }
-        /// What the leader's clock says and from where it is asked: for `robustctl doctor`, before a node has
-        /// a token. The only call without a session.
+        /// A certificate for a node's key, for who has proven a join token. Once for each token that
+        /// `robustctl token create` made; the same question again has the same answer.
+        pub async fn enroll(
+            &mut self,
+            request: impl tonic::IntoRequest<super::EnrollRequest>,
+        ) -> std::result::Result<tonic::Response<super::EnrollReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.NodeHost/Enroll",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.NodeHost", "Enroll"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// What the leader's clock says and from where it is asked: for `robustctl doctor`, which has a join token.
         pub async fn clock(
             &mut self,
             request: impl tonic::IntoRequest<super::ClockRequest>,
@@ -5642,8 +5985,13 @@ pub mod node_host_server {
             &self,
             request: tonic::Request<tonic::Streaming<super::ShardPart>>,
         ) -> std::result::Result<tonic::Response<super::KeptShard>, tonic::Status>;
-        /// What the leader's clock says and from where it is asked: for `robustctl doctor`, before a node has
-        /// a token. The only call without a session.
+        /// A certificate for a node's key, for who has proven a join token. Once for each token that
+        /// `robustctl token create` made; the same question again has the same answer.
+        async fn enroll(
+            &self,
+            request: tonic::Request<super::EnrollRequest>,
+        ) -> std::result::Result<tonic::Response<super::EnrollReply>, tonic::Status>;
+        /// What the leader's clock says and from where it is asked: for `robustctl doctor`, which has a join token.
         async fn clock(
             &self,
             request: tonic::Request<super::ClockRequest>,
@@ -5902,6 +6250,49 @@ pub mod node_host_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.client_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.NodeHost/Enroll" => {
+                    #[allow(non_camel_case_types)]
+                    struct EnrollSvc<T: NodeHost>(pub Arc<T>);
+                    impl<T: NodeHost> tonic::server::UnaryService<super::EnrollRequest>
+                    for EnrollSvc<T> {
+                        type Response = super::EnrollReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::EnrollRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as NodeHost>::enroll(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = EnrollSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

@@ -26,7 +26,7 @@ mod tests_words;
 pub use error::{DrillError, DrillProblem};
 pub use expect::{Expectation, METRICS, Verdict, WEIGHTS_IDENTICAL, metric};
 pub use facts::{End, Facts, Measured, Recovery};
-pub use phrase::PHRASES;
+pub use phrase::{PHRASES, duration};
 pub use plan::{Plan, RunPlan, SeriesPlan};
 pub use schedule::{After, Ground, Moment, Strike, Whom};
 

@@ -268,7 +268,7 @@ fn event(text: &str) -> Result<Phrase, String> {
     }
 }
 
-/// A time as people write it: `500ms`, `20 s`, `2min`.
+/// A time as people write it: `500ms`, `20 s`, `2min`, `1h`, `7d`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let text: String = text.split_whitespace().collect();
     let unit = text.find(|c: char| c.is_ascii_alphabetic());
@@ -277,9 +277,11 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         "ms" => 0.001,
         "s" => 1.0,
         "min" => 60.0,
+        "h" => 3600.0,
+        "d" => 24.0 * 3600.0,
         _ => {
             return Err(format!(
-                "`{text}` is no time; write it as in `500ms`, `20s`, `2min`"
+                "`{text}` is no time; write it as in `500ms`, `20s`, `2min`, `1h`"
             ));
         }
     };

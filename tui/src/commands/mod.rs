@@ -21,6 +21,7 @@ mod sim;
 mod status;
 mod stop;
 mod store;
+mod token;
 mod traj;
 mod watch;
 
@@ -99,6 +100,7 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         Command::Cordon(node) => membership::cordon(&endpoint, node, true, global.json).await,
         Command::Uncordon(node) => membership::cordon(&endpoint, node, false, global.json).await,
         Command::RestoreSlot(slot) => membership::restore(&endpoint, slot, global.json).await,
+        Command::Token(command) => token::run(&endpoint, command, global.json).await,
         Command::Rules(args) => rules::run(&endpoint, args.rule.as_deref(), global.json).await,
         Command::Traj(command) => traj::run(&endpoint, &command, global.json).await,
         Command::Store(StoreCommand::Check) => store::check(&endpoint, global.json).await,

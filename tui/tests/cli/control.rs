@@ -77,6 +77,45 @@ fn pause_resume_and_restart_ask_the_daemon_and_say_when() {
 }
 
 #[test]
+fn join_tokens_are_made_listed_and_taken_back() {
+    let (dir, fake, _server) = daemon(book());
+    let text = |args: &[&str]| out(&run(dir.path(), args));
+    let made = run(
+        dir.path(),
+        &["token", "create", "--node", "b", "--ttl", "2h"],
+    );
+    // The token alone, so that it may go into a file.
+    assert_eq!(out(&made), format!("{}\n", "ab".repeat(32)));
+    let how = err(&made);
+    assert!(how.contains("--name b --token-file FILE"), "{how}");
+    assert!(how.contains("5f3c0001"), "{how}");
+    text(&["token", "create"]);
+    let list = text(&["token", "list"]);
+    for part in ["5f3c0001", "b", "0123456789abcdef", "c", "joined"] {
+        assert!(list.contains(part), "{list}");
+    }
+    assert!(text(&["token", "revoke", "5f3c0001"]).contains("no node any more"));
+    assert!(text(&["token", "revoke", "--node", "c"]).contains("node c is out"));
+    let asked = fake.0.lock().unwrap().asked.clone();
+    assert_eq!(
+        asked,
+        [
+            "token for `b`, 7200 s",
+            "token for ``, 3600 s",
+            "Some(Token(\"5f3c0001\"))",
+            "Some(Node(\"c\"))",
+        ]
+    );
+    for wrong in [
+        &["token", "revoke"][..],
+        &["token", "revoke", "x", "--node", "c"],
+        &["token", "create", "--ttl", "soon"],
+    ] {
+        assert_eq!(run(dir.path(), wrong).status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
 fn a_wrong_role_is_answered_with_the_one_that_was_meant() {
     let (dir, _fake, _server) = daemon(book());
     let output = run(dir.path(), &["restart", "rolout-1"]);

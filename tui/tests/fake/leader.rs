@@ -1,5 +1,5 @@
 //! A leader that only says what time it is: too late or too early.
-use robust_identity::{Callee, Daemons};
+use robust_identity::{Answering, Holders, answer_named};
 use robust_proto::v1::node_host_server::{NodeHost, NodeHostServer};
 use robust_proto::v1::{self, LeaderMessage, NodeMessage, Part, ShardPart};
 use std::net::SocketAddr;
@@ -25,8 +25,8 @@ impl Leader {
         let (outer, listener) = (bind(), bind());
         let addr = outer.local_addr().unwrap();
         let inner = listener.local_addr().unwrap();
-        let daemons = Daemons::of(&Daemons::key(token)).unwrap();
-        runtime.spawn(unseal(outer, daemons.callee("control").unwrap(), inner));
+        let holders = Holders::of(token).unwrap();
+        runtime.spawn(unseal(outer, holders.answering().unwrap(), inner));
         let service = NodeHostServer::new(Clock { ahead_ms });
         runtime.spawn(async move {
             tonic::transport::Server::builder()
@@ -42,12 +42,12 @@ impl Leader {
 }
 
 /// Takes TLS off connections before the service has them.
-async fn unseal(listener: TcpListener, callee: Callee, to: SocketAddr) {
+async fn unseal(listener: TcpListener, answering: Answering, to: SocketAddr) {
     loop {
         let (stream, _) = listener.accept().await.unwrap();
-        let callee = callee.clone();
+        let answering = answering.clone();
         tokio::spawn(async move {
-            let mut sealed = callee.answer(stream).await?;
+            let ((), mut sealed) = answer_named(stream, |_| Some((answering, ()))).await?;
             let mut plain = TcpStream::connect(to).await?;
             copy_bidirectional(&mut sealed, &mut plain).await
         });
@@ -72,6 +72,13 @@ impl NodeHost for Clock {
         &self,
         _: Request<Streaming<NodeMessage>>,
     ) -> Result<Response<Self::JoinStream>, Status> {
+        not_here()
+    }
+
+    async fn enroll(
+        &self,
+        _: Request<v1::EnrollRequest>,
+    ) -> Result<Response<v1::EnrollReply>, Status> {
         not_here()
     }
 

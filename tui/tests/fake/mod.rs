@@ -308,6 +308,49 @@ impl Control for Fake {
         Ok(Response::new(v1::CordonReply { node, out }))
     }
 
+    async fn create_join_token(
+        &self,
+        request: Request<v1::CreateJoinTokenRequest>,
+    ) -> Result<Response<v1::CreateJoinTokenReply>, Status> {
+        let v1::CreateJoinTokenRequest { node, ttl_s } = request.into_inner();
+        let mut book = self.0.lock().unwrap();
+        book.asked.push(format!("token for `{node}`, {ttl_s} s"));
+        Ok(Response::new(v1::CreateJoinTokenReply {
+            id: "5f3c0001".to_owned(),
+            token: "ab".repeat(32),
+            expires_ms: 1_700_000_000_000,
+        }))
+    }
+
+    async fn revoke_join(
+        &self,
+        request: Request<v1::RevokeJoinRequest>,
+    ) -> Result<Response<v1::RevokeJoinReply>, Status> {
+        let mut book = self.0.lock().unwrap();
+        book.asked.push(format!("{:?}", request.into_inner().what));
+        Ok(Response::new(v1::RevokeJoinReply {}))
+    }
+
+    async fn list_joins(
+        &self,
+        _: Request<v1::ListJoinsRequest>,
+    ) -> Result<Response<v1::ListJoinsReply>, Status> {
+        Ok(Response::new(v1::ListJoinsReply {
+            tokens: vec![v1::JoinToken {
+                id: "5f3c0001".to_owned(),
+                node: "b".to_owned(),
+                expires_ms: 1_700_000_000_000,
+                used_by: String::new(),
+            }],
+            nodes: vec![v1::EnrolledNode {
+                name: "c".to_owned(),
+                since_ms: 1_700_000_000_000,
+                fingerprint: "0123456789abcdef".repeat(4),
+                joined: true,
+            }],
+        }))
+    }
+
     async fn restore_slot(
         &self,
         request: Request<v1::RestoreSlotRequest>,

@@ -58,14 +58,14 @@ impl Driver {
         // What waits comes first: the node's table and its processes as they are now.
         self.decide();
         let running: Vec<Incarnation> = joined
-            .proof
+            .standing
             .running
             .iter()
             .copied()
             .map(Incarnation)
             .collect();
         if let Some(node) = known {
-            self.account_for_processes(node, &joined.proof.ended, &running);
+            self.account_for_processes(node, &joined.standing.ended, &running);
         }
         let waiting = known.and_then(|node| self.nodes.get(node));
         let pending = waiting.map(|r| r.pending.clone()).unwrap_or_default();
@@ -81,8 +81,8 @@ impl Driver {
         };
         tracing::info!("node {} joined from {}", joined.name, joined.from);
         let remote = self.nodes.remote(node);
-        remote.identity = joined.proof.identity;
-        remote.address = joined.proof.advertise;
+        remote.identity = joined.standing.identity;
+        remote.address = joined.standing.advertise;
         remote.link = Some((joined.link, joined.orders));
         for order in pending.values() {
             remote.order(spawn_order(order));
@@ -90,24 +90,24 @@ impl Driver {
         if admitted.send(Ok(())).is_err() {
             remote.link = None;
         }
-        self.on_holder_joined(node, &joined.proof.held);
+        self.on_holder_joined(node, &joined.standing.held);
     }
 
     /// What the node has, if it may join.
     fn spec_of(&self, joined: &Joined) -> Result<NodeSpec, NodeRefused> {
-        let (name, proof) = (joined.name.clone(), &joined.proof);
+        let (name, standing) = (joined.name.clone(), &joined.standing);
         let known = self.core.node_id(&name);
         if known == Some(NodeId::LEADER) {
             return Err(NodeRefused::Leader { name });
         }
         let other = known.and_then(|node| self.nodes.get(node));
-        if other.is_some_and(|r| r.is_linked() && r.identity != proof.identity) {
+        if other.is_some_and(|r| r.is_linked() && r.identity != standing.identity) {
             return Err(NodeRefused::Taken { name });
         }
         let of_job = known.and_then(|node| self.core.node(node));
-        let pools: BTreeMap<String, u32> = match proof.pools.is_empty() {
+        let pools: BTreeMap<String, u32> = match standing.pools.is_empty() {
             true => of_job.map(|n| n.pools.clone()).unwrap_or_default(),
-            false => proof.pools.clone().into_iter().collect(),
+            false => standing.pools.clone().into_iter().collect(),
         };
         if pools.is_empty() {
             return Err(NodeRefused::NoPools { name });
@@ -119,9 +119,9 @@ impl Driver {
             return Err(NodeRefused::UselessPools { name, has, pools });
         }
         let said = Labels {
-            dc: proof.dc.clone(),
-            rack: proof.rack.clone(),
-            accel: proof.accel.clone(),
+            dc: standing.dc.clone(),
+            rack: standing.rack.clone(),
+            accel: standing.accel.clone(),
         };
         let labels = match said.is_empty() {
             true => of_job.map(|n| n.labels.clone()).unwrap_or_default(),
@@ -210,8 +210,8 @@ impl Driver {
             Up::Held(held) => self.on_held(node, &held),
             Up::NotHeld(not_held) => self.on_not_held(node, not_held),
             Up::Leave(leave) => self.on_node_left(node, leave.reason),
-            // The service lets no second handshake pass.
-            Up::Hello(_) | Up::Proof(_) => {}
+            // The service lets it say that once.
+            Up::Standing(_) => {}
         }
     }
 

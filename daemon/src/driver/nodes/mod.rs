@@ -106,6 +106,7 @@ fn spawn_order(order: &SpawnOrder) -> Down {
         pool: life.pool.clone(),
         place: life.place,
         job: order.job.as_deref().unwrap_or_default().to_owned(),
+        identity: order.identity.clone().unwrap_or_default(),
     })
 }
 

@@ -1,7 +1,7 @@
 //! A leader's answer, and the time it took.
 use super::super::facts::{Answer, Found, Peer};
 use hyper_util::rt::TokioIo;
-use robust_identity::{Caller, Daemons, Unsealed, unsealed};
+use robust_identity::{Caller, Holders, Unsealed, unsealed};
 use robust_proto::v1;
 use robust_proto::v1::node_host_client::NodeHostClient;
 use std::io;
@@ -29,8 +29,7 @@ pub(super) async fn ask(at: SocketAddr, token_file: &Path) -> Peer {
 fn caller(token_file: &Path) -> Found<Caller> {
     let token = std::fs::read_to_string(token_file);
     let token = token.map_err(|e| format!("--token-file {}: {e}", token_file.display()))?;
-    let daemons = Daemons::of(&Daemons::key(&token));
-    let caller = daemons.and_then(|daemons| daemons.caller("doctor"));
+    let caller = Holders::of(&token).and_then(|holders| holders.caller());
     caller.map_err(|e| e.to_string())
 }
 
@@ -47,7 +46,11 @@ async fn quickest(at: SocketAddr, caller: Caller) -> Found<Answer> {
     });
     let channel = endpoint.connect_with_connector(connector).await;
     let channel = channel.map_err(|e| match unsealed(&e) {
-        Some(Unsealed::OtherToken) => "it has another token than --token-file".to_owned(),
+        Some(Unsealed::OtherToken) => {
+            "it does not know the token of --token-file (one that robustctl token create made is good for \
+             its time alone)"
+                .to_owned()
+        }
         Some(Unsealed::NoTls) => "it speaks no TLS 1.3: is it a robustd of this build?".to_owned(),
         None => said(&e),
     })?;

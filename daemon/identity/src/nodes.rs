@@ -1,0 +1,154 @@
+//! Certificates of a job's nodes: the leader certifies, nodes have a key each.
+//!
+//! ```text
+//!  the leader's secret ──derive──► NodeAuthority ── certify(key of b) ──► b's certificate, its fingerprint
+//!                                       └─ answering() ─► TLS, where nodes are answered
+//!
+//!  NodeKey (made on the node, never sent) + certificates ──► NodeIdentity ── caller() ──► TLS, to the leader
+//! ```
+//! A node has neither the leader's secret nor another node's key: it can speak for itself alone.
+
+use std::fmt;
+
+use rcgen::{KeyPair, PKCS_ED25519, PublicKeyData, SignatureAlgorithm};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use tokio::net::TcpStream;
+use tokio_rustls::server;
+
+use crate::tls::{Answering, Caller, Certified, refused_setting};
+use crate::{Authority, IdentityError, MEMBER};
+
+const CONTEXT: &str = "RobustRL 2026 authority over a job's daemons version 1";
+
+/// Certifies the nodes of a job. The leader has it, and nobody else.
+#[derive(Debug)]
+pub struct NodeAuthority(Authority);
+
+/// Tells a certificate from all others.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Fingerprint([u8; 32]);
+
+/// What a node got for its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeCertificate {
+    /// Its certificate, then the authority's, in PEM.
+    pub pem: String,
+    /// Of its certificate.
+    pub fingerprint: Fingerprint,
+}
+
+impl NodeAuthority {
+    /// Of the leader that has this secret. The same secret gives the same authority.
+    pub fn of(secret: &str) -> Result<Self, IdentityError> {
+        let key = blake3::derive_key(CONTEXT, secret.trim().as_bytes());
+        Ok(Self(Authority::of(&key, "daemons")?))
+    }
+
+    /// Certifies that who has the private half of this Ed25519 key (32 bytes) is the node of this name.
+    pub fn certify(&self, public_key: &[u8], node: &str) -> Result<NodeCertificate, IdentityError> {
+        let key = PublicKey::new(public_key)?;
+        let pem = self.0.certify(&key, &format!("node/{node}"), MEMBER)?;
+        Ok(NodeCertificate {
+            fingerprint: Fingerprint::of_pem(&pem)?,
+            pem,
+        })
+    }
+
+    /// How the leader answers those that it certified.
+    pub fn answering(&self) -> Result<Answering, IdentityError> {
+        Certified::by(&self.0, "control", MEMBER)?.callee()
+    }
+}
+
+/// An Ed25519 key's public half, as a request has it.
+struct PublicKey([u8; 32]);
+
+impl PublicKey {
+    fn new(bytes: &[u8]) -> Result<Self, IdentityError> {
+        let bytes = <[u8; 32]>::try_from(bytes);
+        let wrong = |_| refused_setting("an Ed25519 key has 32 bytes");
+        bytes.map(Self).map_err(wrong)
+    }
+}
+
+impl PublicKeyData for PublicKey {
+    fn der_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn algorithm(&self) -> &'static SignatureAlgorithm {
+        &PKCS_ED25519
+    }
+}
+
+impl Fingerprint {
+    fn of(certificate: &CertificateDer<'_>) -> Self {
+        Self(*blake3::hash(certificate).as_bytes())
+    }
+
+    /// Of the first certificate of a text in PEM.
+    pub fn of_pem(text: &str) -> Result<Self, IdentityError> {
+        let first = CertificateDer::from_pem_slice(text.as_bytes()).map_err(refused_setting)?;
+        Ok(Self::of(&first))
+    }
+
+    /// Of whoever is at the other end of a connection that was answered.
+    pub fn of_caller(stream: &server::TlsStream<TcpStream>) -> Option<Self> {
+        let certificates = stream.get_ref().1.peer_certificates()?;
+        certificates.first().map(Self::of)
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(blake3::Hash::from(self.0).to_hex().as_str())
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The key of a node, which it makes for itself.
+pub struct NodeKey(KeyPair);
+
+impl NodeKey {
+    /// A new one.
+    pub fn new() -> Result<Self, IdentityError> {
+        Ok(Self(KeyPair::generate_for(&PKCS_ED25519)?))
+    }
+
+    /// One that was stored.
+    pub fn from_pem(text: &str) -> Result<Self, IdentityError> {
+        Ok(Self(KeyPair::from_pem(text)?))
+    }
+
+    /// Both halves, in PEM.
+    pub fn pem(&self) -> String {
+        self.0.serialize_pem()
+    }
+
+    /// The public half, 32 bytes.
+    pub fn public(&self) -> &[u8] {
+        self.0.der_bytes()
+    }
+
+    /// How the node calls its leader, with what it was certified with.
+    pub fn caller(&self, certificates: &str) -> Result<Caller, IdentityError> {
+        let pem = [certificates, &self.pem()].concat();
+        Certified::from_pem(&pem)?.caller(MEMBER.to_owned())
+    }
+}
+
+impl fmt::Debug for NodeKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NodeKey(..)")
+    }
+}
+
+#[cfg(test)]
+#[path = "nodes_tests.rs"]
+mod tests;

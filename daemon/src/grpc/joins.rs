@@ -1,0 +1,80 @@
+//! What operators ask about nodes to be: tokens, certificates, and taking them back.
+use crate::nodes::{LONGEST_NAME, Members, MembersError, Sessions, unix_ms};
+use robust_proto::v1::{self, revoke_join_request::What};
+use tonic::Status;
+
+/// Who may become a node of the job, and who is one now.
+#[derive(Clone, Debug)]
+pub struct Joins {
+    /// The leader's list.
+    pub members: Members,
+    /// Of those that are joined.
+    pub sessions: Sessions,
+}
+
+impl Joins {
+    pub(super) async fn create(
+        self,
+        asked: v1::CreateJoinTokenRequest,
+    ) -> Result<v1::CreateJoinTokenReply, Status> {
+        if asked.node.len() > LONGEST_NAME {
+            let text = format!("a node's name has 1 to {LONGEST_NAME} bytes");
+            return Err(Status::invalid_argument(text));
+        }
+        let node = Some(asked.node).filter(|name| !name.is_empty());
+        let created = on_disk(move || self.members.create(node, asked.ttl_s, unix_ms())).await?;
+        Ok(v1::CreateJoinTokenReply {
+            id: created.id,
+            token: created.token.reveal().to_owned(),
+            expires_ms: created.expires_ms,
+        })
+    }
+
+    pub(super) async fn revoke(
+        self,
+        asked: v1::RevokeJoinRequest,
+    ) -> Result<v1::RevokeJoinReply, Status> {
+        let nothing = || Status::invalid_argument("say which token or which node");
+        let Self { members, sessions } = self;
+        match asked.what.ok_or_else(nothing)? {
+            What::Token(id) => on_disk(move || members.revoke_token(&id, unix_ms())).await?,
+            What::Node(name) => {
+                let revoked = name.clone();
+                on_disk(move || members.revoke_node(&revoked, unix_ms())).await?;
+                sessions.close(&name);
+                tracing::warn!("node {name}'s certificate was taken back: its link is closed");
+            }
+        }
+        Ok(v1::RevokeJoinReply {})
+    }
+
+    pub(super) fn list(&self) -> v1::ListJoinsReply {
+        let (tokens, nodes) = self.members.list(unix_ms());
+        let tokens = tokens.into_iter().map(|t| v1::JoinToken {
+            id: t.id,
+            node: t.node.unwrap_or_default(),
+            expires_ms: t.expires_ms,
+            used_by: t.used_by.unwrap_or_default(),
+        });
+        let nodes = nodes
+            .into_iter()
+            .map(|(name, since_ms, fingerprint)| v1::EnrolledNode {
+                joined: self.sessions.has(&name),
+                name,
+                since_ms,
+                fingerprint,
+            });
+        v1::ListJoinsReply {
+            tokens: tokens.collect(),
+            nodes: nodes.collect(),
+        }
+    }
+}
+
+/// A change is on disk before it is answered.
+async fn on_disk<T: Send + 'static>(
+    change: impl FnOnce() -> Result<T, MembersError> + Send + 'static,
+) -> Result<T, Status> {
+    let changed = tokio::task::spawn_blocking(change).await;
+    Ok(changed.map_err(|_| Status::internal("writing it down ended"))??)
+}

@@ -1,0 +1,401 @@
+//! Who may become a node of the job, and who did.
+//!
+//! ```text
+//!  a join token:   made ── enroll(key) ──► used, by this key alone ── its time is over ──► gone
+//!                   └────────── taken back, or its time is over ───────────────────────────┘
+//!  a node:         enrolled(fingerprint) ── enrolled again, by another key ──► enrolled(that one's)
+//!                   └── taken back ──► unknown: its certificate opens nothing
+//! ```
+//! The shared token (`STATE/nodes.token`) is never used up; with it nobody takes a name over that is joined. All is
+//! on disk before anybody is told of it, so that a leader that dies in between has forgotten nothing it said.
+use super::authority::JobSecret;
+use super::join_token::JoinToken;
+use crate::random;
+use crate::state::{Readers, StateDirError, read_private, write_private};
+use robust_identity::{Answering, Fingerprint, IdentityError, MEMBER, NodeAuthority};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+const VERSION: u32 = 1;
+/// A token that nobody used by then is none.
+pub const LONGEST_TTL_S: u64 = 30 * 24 * 3600;
+/// Longest name and identity of a node, in bytes: they are shown and kept.
+pub const LONGEST_NAME: usize = 64;
+/// Tokens that may be used at a time.
+const MOST_TOKENS: usize = 1024;
+
+/// Who a caller at `--listen-nodes` has proven to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Proven {
+    /// This node.
+    Node(String),
+    /// One that was a node: its certificate was taken back, or another key has its name.
+    Former,
+    /// Somebody with this token.
+    Holder(TokenId),
+}
+
+/// A join token, by a digest that tells nothing else.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum TokenId {
+    /// The one that all may use.
+    Shared,
+    /// One that was made for one machine.
+    Single(String),
+}
+
+/// A token that was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Created {
+    /// By which it is taken back.
+    pub id: String,
+    /// It.
+    pub token: JoinToken,
+    /// Unix time.
+    pub expires_ms: u64,
+}
+
+/// A token as it is listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// By which it is taken back.
+    pub id: String,
+    /// The only node it is good for.
+    pub node: Option<String>,
+    /// Unix time.
+    pub expires_ms: u64,
+    /// For which node it was used.
+    pub used_by: Option<String>,
+}
+
+/// Why nobody is made a node, or nothing is changed.
+#[derive(Debug, thiserror::Error)]
+pub enum MembersError {
+    /// The token is none any more.
+    #[error(
+        "this join token was taken back, or has expired; make one with `robustctl token create`"
+    )]
+    NoToken,
+    /// Somebody was faster.
+    #[error(
+        "this join token was used by another machine; make one for each with `robustctl token create`"
+    )]
+    Used,
+    /// It is for another node.
+    #[error(
+        "this join token is for node `{node}`, not for `{asked}`; start robustd with --name {node}, or make another"
+    )]
+    ForAnother {
+        /// For whom.
+        node: String,
+        /// Who asked.
+        asked: String,
+    },
+    /// The name is in use.
+    #[error(
+        "another node named `{name}` is joined; choose another name with --name, or make a token for it: \
+         `robustctl token create --node {name}`"
+    )]
+    Taken {
+        /// It.
+        name: String,
+    },
+    /// There is no such token, or no such node.
+    #[error("{what}; `robustctl token list` shows those that there are")]
+    Unknown {
+        /// What is not there.
+        what: String,
+    },
+    /// A wish that is out of bounds.
+    #[error("{0}")]
+    Bounds(String),
+    /// The key is none, or nothing can be certified.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// It cannot be read or kept.
+    #[error(transparent)]
+    State(#[from] StateDirError),
+    /// It is not what this program wrote.
+    #[error("{path} cannot be read: {reason}; without it all nodes have to enroll anew")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// There is no random number.
+    #[error("reading random numbers: {0}")]
+    Random(#[from] std::io::Error),
+}
+
+/// The leader's list. Clones share it.
+#[derive(Clone)]
+pub struct Members(Arc<Inner>);
+
+struct Inner {
+    path: PathBuf,
+    authority: NodeAuthority,
+    /// How those are answered that have a certificate.
+    certified: Answering,
+    /// The token that all may use: its name, and how its holders are answered.
+    shared: Option<(String, Answering)>,
+    stored: Mutex<Stored>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Stored {
+    version: u32,
+    tokens: Vec<Token>,
+    nodes: BTreeMap<String, Node>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Token {
+    id: String,
+    text: String,
+    node: Option<String>,
+    expires_ms: u64,
+    used: Option<Used>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Used {
+    node: String,
+    /// Of the key that was certified.
+    key: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Node {
+    fingerprint: String,
+    since_ms: u64,
+}
+
+impl Members {
+    /// Those of this file. `shared`: the token that all may use, if there is one.
+    pub fn open(
+        path: &Path,
+        secret: &JobSecret,
+        shared: Option<&JoinToken>,
+    ) -> Result<Self, MembersError> {
+        let unreadable = |reason: String| MembersError::Unreadable {
+            path: path.to_owned(),
+            reason,
+        };
+        let stored = match read_private(path, Readers::Owner)? {
+            Some(text) => serde_json::from_str(&text).map_err(|e| unreadable(e.to_string()))?,
+            None => Stored {
+                version: VERSION,
+                tokens: Vec::new(),
+                nodes: BTreeMap::new(),
+            },
+        };
+        if stored.version > VERSION {
+            return Err(unreadable(format!("it has version {}", stored.version)));
+        }
+        let authority = secret.nodes()?;
+        let certified = authority.answering()?;
+        let shared = match shared {
+            Some(token) => {
+                let holders = token.holders()?;
+                Some((holders.name().to_owned(), holders.answering()?))
+            }
+            None => None,
+        };
+        Ok(Self(Arc::new(Inner {
+            path: path.to_owned(),
+            authority,
+            certified,
+            shared,
+            stored: Mutex::new(stored),
+        })))
+    }
+
+    /// How a caller is answered that calls the leader by this name, and what that will have proven of him; none: by his
+    /// certificate. Whoever means nobody that there is is answered as a node, and refused by its authority.
+    pub(super) fn answering(&self, name: &str, now_ms: u64) -> (Answering, Option<TokenId>) {
+        let certified = || (self.0.certified.clone(), None);
+        if name == MEMBER {
+            return certified();
+        }
+        if let Some((_, answering)) = self.0.shared.as_ref().filter(|(known, _)| known == name) {
+            return (answering.clone(), Some(TokenId::Shared));
+        }
+        let stored = self.lock();
+        let alive = stored.tokens.iter().filter(|t| t.expires_ms > now_ms);
+        let named = alive.filter_map(|t| Some((t, JoinToken::of(&t.text).holders().ok()?)));
+        let mut named = named.filter(|(_, holders)| holders.name() == name);
+        let Some((token, holders)) = named.next() else {
+            return certified();
+        };
+        match holders.answering() {
+            Ok(answering) => (answering, Some(TokenId::Single(token.id.clone()))),
+            Err(_) => certified(),
+        }
+    }
+
+    /// Who has the certificate of this fingerprint.
+    pub fn node_of(&self, fingerprint: Fingerprint) -> Proven {
+        let shown = fingerprint.to_string();
+        let stored = self.lock();
+        let mut known = stored.nodes.iter();
+        let known = known.find(|(_, node)| node.fingerprint == shown);
+        known.map_or(Proven::Former, |(name, _)| Proven::Node(name.clone()))
+    }
+
+    /// Certifies a machine's key as the node of this name. `joined`: one of that name is joined now.
+    pub fn enroll(
+        &self,
+        token: &TokenId,
+        (name, key): (&str, &[u8]),
+        joined: bool,
+        now_ms: u64,
+    ) -> Result<String, MembersError> {
+        let mut stored = self.lock();
+        let mut next = stored.clone();
+        let user = Used {
+            node: name.to_owned(),
+            key: blake3::hash(key).to_hex().to_string(),
+        };
+        match token {
+            TokenId::Shared if joined => {
+                let name = name.to_owned();
+                return Err(MembersError::Taken { name });
+            }
+            TokenId::Shared => {}
+            TokenId::Single(id) => {
+                let token = next.tokens.iter_mut();
+                let mut token = token.filter(|t| t.id == *id && t.expires_ms > now_ms);
+                let token = token.next().ok_or(MembersError::NoToken)?;
+                if let Some(node) = token.node.clone().filter(|node| node != name) {
+                    let asked = name.to_owned();
+                    return Err(MembersError::ForAnother { node, asked });
+                }
+                match &token.used {
+                    Some(used) if *used != user => return Err(MembersError::Used),
+                    // Its answer was lost, not the question.
+                    Some(_) => {}
+                    None if joined && token.node.is_none() => {
+                        let name = name.to_owned();
+                        return Err(MembersError::Taken { name });
+                    }
+                    None => token.used = Some(user),
+                }
+            }
+        }
+        let certificate = self.0.authority.certify(key, name)?;
+        let node = Node {
+            fingerprint: certificate.fingerprint.to_string(),
+            since_ms: now_ms,
+        };
+        next.nodes.insert(name.to_owned(), node);
+        self.keep(&mut stored, next, now_ms)?;
+        Ok(certificate.pem)
+    }
+
+    /// Makes a token for one machine.
+    pub fn create(
+        &self,
+        node: Option<String>,
+        ttl_s: u64,
+        now_ms: u64,
+    ) -> Result<Created, MembersError> {
+        if !(1..=LONGEST_TTL_S).contains(&ttl_s) {
+            let text = "a join token lives 1 second to 30 days";
+            return Err(MembersError::Bounds(text.to_owned()));
+        }
+        let mut stored = self.lock();
+        let mut next = stored.clone();
+        next.tokens.retain(|t| t.expires_ms > now_ms);
+        if next.tokens.len() >= MOST_TOKENS {
+            let text = format!("there are {MOST_TOKENS} join tokens: take some back first");
+            return Err(MembersError::Bounds(text));
+        }
+        let token = Token {
+            id: random::hex::<4>()?,
+            text: random::hex::<32>()?,
+            node,
+            expires_ms: now_ms + ttl_s * 1000,
+            used: None,
+        };
+        let created = Created {
+            id: token.id.clone(),
+            token: JoinToken::of(&token.text),
+            expires_ms: token.expires_ms,
+        };
+        next.tokens.push(token);
+        self.keep(&mut stored, next, now_ms)?;
+        Ok(created)
+    }
+
+    /// Takes a token back.
+    pub fn revoke_token(&self, id: &str, now_ms: u64) -> Result<(), MembersError> {
+        let mut stored = self.lock();
+        let mut next = stored.clone();
+        next.tokens.retain(|t| t.id != id);
+        if next.tokens.len() == stored.tokens.len() {
+            let what = format!("there is no join token {id}");
+            return Err(MembersError::Unknown { what });
+        }
+        self.keep(&mut stored, next, now_ms)
+    }
+
+    /// Takes a node's certificate back.
+    pub fn revoke_node(&self, name: &str, now_ms: u64) -> Result<(), MembersError> {
+        let mut stored = self.lock();
+        let mut next = stored.clone();
+        if next.nodes.remove(name).is_none() {
+            let what = format!("no node named `{name}` has a certificate");
+            return Err(MembersError::Unknown { what });
+        }
+        // The token by which it had it would give it another one.
+        let of_it = |t: &Token| t.used.as_ref().is_some_and(|used| used.node == name);
+        next.tokens.retain(|t| !of_it(t));
+        self.keep(&mut stored, next, now_ms)
+    }
+
+    /// The tokens that are not over, and the nodes: name, since when (Unix time), fingerprint.
+    pub fn list(&self, now_ms: u64) -> (Vec<Listed>, Vec<(String, u64, String)>) {
+        let stored = self.lock();
+        let alive = stored.tokens.iter().filter(|t| t.expires_ms > now_ms);
+        let tokens = alive.map(|t| Listed {
+            id: t.id.clone(),
+            node: t.node.clone(),
+            expires_ms: t.expires_ms,
+            used_by: t.used.as_ref().map(|used| used.node.clone()),
+        });
+        let nodes = stored.nodes.iter();
+        let nodes = nodes.map(|(name, n)| (name.clone(), n.since_ms, n.fingerprint.clone()));
+        (tokens.collect(), nodes.collect())
+    }
+
+    /// On disk first: nothing is in force that a leader that is started again would not know.
+    fn keep(&self, stored: &mut Stored, mut next: Stored, now_ms: u64) -> Result<(), MembersError> {
+        next.tokens.retain(|t| t.expires_ms > now_ms);
+        let unwritable = |e: serde_json::Error| MembersError::Unreadable {
+            path: self.0.path.clone(),
+            reason: e.to_string(),
+        };
+        let text = serde_json::to_vec_pretty(&next).map_err(unwritable)?;
+        write_private(&self.0.path, &text)?;
+        *stored = next;
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Stored> {
+        // What is in it is replaced as a whole, once it is written.
+        self.0.stored.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Members {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Members(..)")
+    }
+}
+
+#[cfg(test)]
+#[path = "members_tests.rs"]
+mod tests;

@@ -1,0 +1,162 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+use robust_identity::NodeKey;
+
+const HOUR: u64 = 3600;
+
+struct Site {
+    temp: tempfile::TempDir,
+}
+
+impl Site {
+    fn new() -> Self {
+        let temp = tempfile::tempdir().unwrap();
+        Self { temp }
+    }
+
+    /// The list as a leader has it that was started just now.
+    fn open(&self) -> Members {
+        let shared = JoinToken::of("a token that all may use");
+        let path = self.temp.path().join("joins.json");
+        Members::open(&path, &JobSecret::of("secret"), Some(&shared)).unwrap()
+    }
+}
+
+fn key() -> Vec<u8> {
+    NodeKey::new().unwrap().public().to_vec()
+}
+
+/// Which node a certificate in PEM is of.
+fn node_of(members: &Members, pem: &str) -> Proven {
+    members.node_of(Fingerprint::of_pem(pem).unwrap())
+}
+
+fn single(created: &Created) -> TokenId {
+    TokenId::Single(created.id.clone())
+}
+
+#[test]
+fn a_token_makes_one_node_and_the_leader_remembers_it_over_its_own_death() {
+    let site = Site::new();
+    let created = site.open().create(None, HOUR, 0).unwrap();
+    let token = single(&created);
+    let name = created.token.holders().unwrap().name().to_owned();
+    assert_eq!(site.open().answering(&name, 1).1, Some(token.clone()));
+    let (b, other) = (key(), key());
+    let pem = site.open().enroll(&token, ("b", &b), false, 1).unwrap();
+    let members = site.open();
+    assert_eq!(node_of(&members, &pem), Proven::Node("b".to_owned()));
+    // Another machine has read the token.
+    let refused = members.enroll(&token, ("b", &other), false, 2);
+    assert!(matches!(refused, Err(MembersError::Used)), "{refused:?}");
+    let refused = members.enroll(&token, ("c", &b), false, 2);
+    assert!(matches!(refused, Err(MembersError::Used)), "{refused:?}");
+    assert_eq!(node_of(&members, &pem), Proven::Node("b".to_owned()));
+}
+
+#[test]
+fn an_answer_that_was_lost_is_given_again() {
+    let members = Site::new();
+    let members = (members.open(), members);
+    let created = members.0.create(None, HOUR, 0).unwrap();
+    let b = key();
+    let enroll = |joined| members.0.enroll(&single(&created), ("b", &b), joined, 1);
+    enroll(false).unwrap();
+    let pem = enroll(true).unwrap();
+    assert_eq!(node_of(&members.0, &pem), Proven::Node("b".to_owned()));
+}
+
+#[test]
+fn a_token_ends_with_its_time_and_when_it_is_taken_back() {
+    let site = Site::new();
+    let members = site.open();
+    let (first, second) = (
+        members.create(None, 10, 0).unwrap(),
+        members.create(None, HOUR, 0).unwrap(),
+    );
+    let known = |created: &Created, now_ms| {
+        let holders = created.token.holders().unwrap();
+        members.answering(holders.name(), now_ms).1.is_some()
+    };
+    assert!(known(&first, 9_999) && !known(&first, 10_000));
+    let refused = members.enroll(&single(&first), ("b", &key()), false, 10_000);
+    assert!(matches!(refused, Err(MembersError::NoToken)), "{refused:?}");
+    members.revoke_token(&second.id, 1).unwrap();
+    assert!(!known(&second, 2));
+    let refused = members.enroll(&single(&second), ("b", &key()), false, 2);
+    assert!(matches!(refused, Err(MembersError::NoToken)), "{refused:?}");
+    let unknown = members.revoke_token(&second.id, 3).unwrap_err();
+    assert!(unknown.to_string().contains("token list"), "{unknown}");
+    for ttl_s in [0, LONGEST_TTL_S + 1, u64::MAX] {
+        assert!(members.create(None, ttl_s, 0).is_err());
+    }
+}
+
+#[test]
+fn a_token_for_a_node_makes_that_one_alone_also_anew() {
+    let site = Site::new();
+    let members = site.open();
+    let first = members.enroll(&TokenId::Shared, ("b", &key()), false, 0);
+    let first = first.unwrap();
+    let created = members.create(Some("b".to_owned()), HOUR, 0).unwrap();
+    let refused = members.enroll(&single(&created), ("c", &key()), false, 1);
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("--name b"), "{refused}");
+    // The operator wants another machine to be `b`, whatever is joined.
+    let second = members.enroll(&single(&created), ("b", &key()), true, 1);
+    assert_eq!(
+        node_of(&members, &second.unwrap()),
+        Proven::Node("b".to_owned())
+    );
+    assert_eq!(node_of(&members, &first), Proven::Former);
+}
+
+#[test]
+fn who_has_the_shared_token_takes_no_name_over_that_is_joined() {
+    let site = Site::new();
+    let members = site.open();
+    members
+        .enroll(&TokenId::Shared, ("b", &key()), false, 0)
+        .unwrap();
+    let refused = members.enroll(&TokenId::Shared, ("b", &key()), true, 1);
+    assert!(
+        matches!(refused, Err(MembersError::Taken { .. })),
+        "{refused:?}"
+    );
+    // One that lost its disk comes again once it is gone.
+    members
+        .enroll(&TokenId::Shared, ("b", &key()), false, 2)
+        .unwrap();
+    let any = members.create(None, HOUR, 0).unwrap();
+    let refused = members.enroll(&single(&any), ("b", &key()), true, 1);
+    assert!(
+        matches!(refused, Err(MembersError::Taken { .. })),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn a_certificate_that_was_taken_back_opens_nothing_and_its_token_gives_no_other() {
+    let site = Site::new();
+    let members = site.open();
+    let created = members.create(None, HOUR, 0).unwrap();
+    let b = key();
+    let pem = members.enroll(&single(&created), ("b", &b), false, 1);
+    members.revoke_node("b", 2).unwrap();
+    assert_eq!(node_of(&site.open(), &pem.unwrap()), Proven::Former);
+    let again = members.enroll(&single(&created), ("b", &b), false, 3);
+    assert!(matches!(again, Err(MembersError::NoToken)), "{again:?}");
+    assert!(members.revoke_node("b", 4).is_err());
+    assert_eq!(members.list(4), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn a_list_of_a_newer_program_and_one_that_is_none_are_refused() {
+    let site = Site::new();
+    let path = site.temp.path().join("joins.json");
+    for text in ["{\"version\":2,\"tokens\":[],\"nodes\":{}}", "{", "[]"] {
+        write_private(&path, text.as_bytes()).unwrap();
+        let refused = Members::open(&path, &JobSecret::of("secret"), None).unwrap_err();
+        assert!(refused.to_string().contains("enroll anew"), "{refused}");
+    }
+}

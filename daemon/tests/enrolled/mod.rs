@@ -1,0 +1,125 @@
+//! How machines become nodes, stay nodes, and are none any more.
+use crate::cluster::{Cluster, pids};
+use robust_proto::v1;
+use robust_proto::v1::revoke_join_request::What;
+use std::time::{Duration, Instant};
+use tonic::Code;
+
+impl Cluster {
+    /// Makes a token for one machine, and a file of it; its id.
+    async fn token(&self, node: &str, file: &str) -> String {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let request = v1::CreateJoinTokenRequest {
+                node: node.to_owned(),
+                ttl_s: 600,
+            };
+            if let Some(mut control) = self.control().await
+                && let Ok(created) = control.create_join_token(request).await
+            {
+                let created = created.into_inner();
+                std::fs::write(self.file(file), created.token).unwrap();
+                return created.id;
+            }
+            assert!(Instant::now() < deadline, "no token\n{}", self.logs());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn joins(&self) -> v1::ListJoinsReply {
+        let mut control = self.control().await.unwrap();
+        let all = control.list_joins(v1::ListJoinsRequest {}).await;
+        all.unwrap().into_inner()
+    }
+}
+
+#[tokio::test]
+async fn each_machine_becomes_a_node_with_a_token_of_its_own_and_stays_one_without() {
+    let mut cluster = Cluster::new(1000);
+    cluster.lead_with(&["--single-use-tokens"]);
+    let of_b = cluster.token("b", "token-b").await;
+    cluster.token("", "token-c").await;
+    cluster.join_with("b", "token-b", &["--name", "b"]);
+    cluster.join_with("c", "token-c", &["--name", "c"]);
+    let before = cluster.wait_for("second step", |s| s.step >= 2).await;
+    assert!(!cluster.file("state-a/nodes.token").exists());
+    // Somebody has read a token, which was used; and one for a node makes no other.
+    for (token, name) in [("token-c", "d"), ("token-b", "d")] {
+        cluster.join_with("d", token, &["--name", name, "--pools", "rollout=1"]);
+        assert_eq!(cluster.end_of("d"), 7, "{}", cluster.log("d"));
+    }
+    let said = cluster.log("d");
+    assert!(said.contains("was used by another machine"), "{said}");
+    assert!(said.contains("is for node `b`"), "{said}");
+    // Both sides are started again, and a token is needed nowhere.
+    cluster.kill("a");
+    cluster.kill("b");
+    cluster.lead_with(&["--single-use-tokens"]);
+    // With the file that its unit names, and without any.
+    std::fs::remove_file(cluster.file("token-b")).unwrap();
+    cluster.join_with("b", "token-b", &["--name", "b"]);
+    cluster.kill("c");
+    cluster.join_again("c");
+    let step = before.step;
+    let after = cluster.wait_for("more steps", |s| s.step > step + 2).await;
+    assert_eq!(pids(&before), pids(&after), "{}", cluster.logs());
+    let all = cluster.joins().await;
+    let names: Vec<_> = all
+        .nodes
+        .iter()
+        .map(|n| (n.name.as_str(), n.joined))
+        .collect();
+    assert_eq!(names, [("b", true), ("c", true)]);
+    let used = all.tokens.iter().find(|t| t.id == of_b).unwrap();
+    assert_eq!(used.used_by, "b");
+    assert!(cluster.log("d").contains("token create"));
+}
+
+#[tokio::test]
+async fn a_node_whose_certificate_is_taken_back_is_out_at_once_and_the_job_goes_on() {
+    let mut cluster = Cluster::new(1000);
+    cluster.lead_with(&["--single-use-tokens"]);
+    for (node, token) in [("b", "token-b"), ("c", "token-c")] {
+        cluster.token(node, token).await;
+        cluster.join_with(node, token, &["--name", node]);
+    }
+    cluster.wait_for("second step", |s| s.step >= 2).await;
+    let mut control = cluster.control().await.unwrap();
+    let what = Some(What::Node("c".to_owned()));
+    control
+        .revoke_join(v1::RevokeJoinRequest { what })
+        .await
+        .unwrap();
+    let lost = |s: &v1::Status| s.incidents.iter().any(|i| i.rule == "node lost");
+    let status = cluster.wait_for("the loss of c", lost).await;
+    let step = status.step;
+    cluster.wait_for("more steps", |s| s.step > step + 2).await;
+    assert!(
+        cluster.log("c").contains("taken back"),
+        "{}",
+        cluster.log("c")
+    );
+    // With the token that it had it becomes no node again.
+    cluster.kill("c");
+    cluster.join_with("c", "token-c", &["--name", "c"]);
+    assert_eq!(cluster.end_of("c"), 7, "{}", cluster.log("c"));
+    let what = Some(What::Node("c".to_owned()));
+    let refused = control.revoke_join(v1::RevokeJoinRequest { what }).await;
+    assert_eq!(refused.unwrap_err().code(), Code::NotFound);
+}
+
+#[tokio::test]
+async fn a_leader_that_lost_its_secret_is_joined_again_by_nodes_that_have_a_token() {
+    let mut cluster = crate::three(1000);
+    let before = cluster.wait_for("second step", |s| s.step >= 2).await;
+    cluster.kill("a");
+    for file in ["authority.key", "joins.json"] {
+        std::fs::remove_file(cluster.file("state-a").join(file)).unwrap();
+    }
+    cluster.lead();
+    let step = before.step;
+    let after = cluster.wait_for("more steps", |s| s.step > step + 2).await;
+    assert_eq!(pids(&before), pids(&after), "{}", cluster.logs());
+    let enrolled = cluster.log("b").matches("enrolled as b").count();
+    assert_eq!(enrolled, 2, "{}", cluster.log("b"));
+}
