@@ -12,6 +12,7 @@ pub mod ckpt;
 pub mod cli;
 pub mod control;
 pub mod driver;
+pub mod engines;
 pub mod grpc;
 pub mod incidents;
 mod known;

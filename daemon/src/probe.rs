@@ -1,24 +1,32 @@
 //! Probes: of a rollout, one GET that makes it generate a token; of a service, a GET of its route, or
 //! just a connection.
-use robust_identity::EngineKey;
+use crate::engines::status_of;
+use robust_identity::{EngineClient, EngineKey};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Whether the rollout at `addr` (`ip:port`), which takes this key, answered `/health_generate` with 200 in time.
-pub async fn health_generate(addr: &str, key: &EngineKey, timeout: Duration) -> bool {
-    let shown = format!("Authorization: {}\r\n", key.bearer());
-    is_well(addr, "/health_generate", &shown, timeout).await
+/// Whether the rollout at `addr`, as its hello has it, which takes this key, answered `/health_generate` with 200 in time.
+pub async fn health_generate(
+    addr: &str,
+    client: Option<&EngineClient>,
+    key: &EngineKey,
+    timeout: Duration,
+) -> bool {
+    let head = format!(
+        "GET /health_generate HTTP/1.1\r\nAuthorization: {}",
+        key.bearer()
+    );
+    is_well(status_of(addr, client, &head, ""), timeout).await
 }
 
 /// Whether `addr` (`ip:port`) answered a GET of this route with 200 in time.
 pub async fn answers(addr: &str, path: &str, timeout: Duration) -> bool {
-    is_well(addr, path, "", timeout).await
+    let head = format!("GET {path} HTTP/1.1");
+    is_well(status_of(addr, None, &head, ""), timeout).await
 }
 
-async fn is_well(addr: &str, path: &str, headers: &str, timeout: Duration) -> bool {
-    let answered = tokio::time::timeout(timeout, status_of(addr, path, headers)).await;
-    matches!(answered, Ok(Ok(200)))
+async fn is_well(asked: impl Future<Output = std::io::Result<u16>>, timeout: Duration) -> bool {
+    matches!(tokio::time::timeout(timeout, asked).await, Ok(Ok(200)))
 }
 
 /// Whether `addr` (`ip:port`) accepted a connection in time.
@@ -27,28 +35,11 @@ pub async fn accepts(addr: &str, timeout: Duration) -> bool {
     matches!(connected, Ok(Ok(_)))
 }
 
-async fn status_of(addr: &str, path: &str, headers: &str) -> std::io::Result<u16> {
-    let mut stream = TcpStream::connect(addr).await?;
-    let request =
-        format!("GET {path} HTTP/1.1\r\nHost: {addr}\r\n{headers}Connection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await?;
-    let mut head = Vec::new();
-    // The status line is all that counts: "HTTP/1.1 200".
-    while head.len() < 12 {
-        if stream.read_buf(&mut head).await? == 0 {
-            break;
-        }
-    }
-    let status = head
-        .get(9..12)
-        .and_then(|code| std::str::from_utf8(code).ok()?.parse().ok());
-    Ok(status.unwrap_or(0))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
     async fn answering(answer: &'static str) -> String {
@@ -67,7 +58,7 @@ mod tests {
     }
 
     async fn is_healthy(addr: &str, timeout: Duration) -> bool {
-        health_generate(addr, &EngineKey::known("k"), timeout).await
+        health_generate(addr, None, &EngineKey::known("k"), timeout).await
     }
 
     #[tokio::test]

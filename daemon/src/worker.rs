@@ -3,7 +3,7 @@ use crate::launcher::{OWNER_VARIABLE, SpawnSpec, held_back};
 use crate::logging::LogFormat;
 use crate::nodes::JobToken;
 use crate::state::{StateDir, StateDirError, write_private};
-use robust_identity::Authority;
+use robust_identity::{Authority, EngineClient, IdentityError};
 use robust_proto::{
     ENGINES_KEY_VARIABLE, IDENTITY_VARIABLE, JOB_TOKEN_VARIABLE, ROADS_VARIABLE,
     ROUTER_KEY_VARIABLE, ROUTER_VARIABLE, SERVICES_VARIABLE,
@@ -53,8 +53,12 @@ pub struct WorkerPlan {
     pub state: StateDir,
     /// Which roads weights and gradients take, as roles are told them.
     pub roads: &'static str,
-    /// Certifies roles, where a road of theirs asks for it. The leader has it alone.
+    /// Certifies roles. The leader has it alone.
     authority: Option<Arc<Authority>>,
+    /// Knows engines by that.
+    engine_client: Option<EngineClient>,
+    /// Whether roles speak TLS with each other, and are certified for it.
+    certified: bool,
     /// Whether UCX is to use its RDMA transports alone.
     pub rdma_only: bool,
     /// UCX's devices.
@@ -141,6 +145,8 @@ impl WorkerPlan {
             state,
             roads: "shm",
             authority: None,
+            engine_client: None,
+            certified: false,
             rdma_only: false,
             net_devices: job.weights.net_devices.clone(),
             buffer_mib: job.weights.buffer_mib,
@@ -181,15 +187,24 @@ impl WorkerPlan {
     }
 
     /// With the authority that certifies roles, which the leader has.
-    pub fn certified_by(self, authority: Authority) -> Self {
+    pub fn certified_by(self, authority: Authority) -> Result<Self, IdentityError> {
+        let engine_client = Some(EngineClient::of(authority.certificate())?);
         let authority = Some(Arc::new(authority));
-        Self { authority, ..self }
+        Ok(Self {
+            authority,
+            engine_client,
+            ..self
+        })
     }
 
-    /// The certificate of a life and its key, in PEM; none where no road of its weights asks for one.
+    /// How the leader asks engines of other machines.
+    pub fn engine_client(&self) -> Option<EngineClient> {
+        self.engine_client.clone()
+    }
+
+    /// The certificate of a life and its key, in PEM; none where no other machine asks for one.
     pub fn certify(&self, life: &Life) -> Option<String> {
-        let authority = self.authority.as_ref();
-        let authority = authority.filter(|_| self.roads.ends_with("tls"))?;
+        let authority = self.authority.as_ref().filter(|_| self.certified)?;
         let issued = authority.issue(&format!("role/{}", life.incarnation.0));
         // The role then says what it lacks.
         let said =
@@ -218,6 +233,7 @@ impl WorkerPlan {
     /// With the roads that this job's roles take, on this machine alone or on others, too.
     fn on_roads(mut self, job: &Job, several: bool) -> Self {
         self.roads = roads(&job.weights, several);
+        self.certified = several || self.roads.ends_with("tls");
         self.rdma_only =
             self.roads.ends_with("ucx") && job.weights.transport != WeightTransport::UcxTcpUnsafe;
         self
@@ -410,7 +426,7 @@ mod tests {
         let (path, logs) = ("worker".into(), LogFormat::Human);
         let node = WorkerPlan::new(WorkerProgram { path, logs }, state, &job, token);
         let authority = JobSecret::of("a secret of the tests").roles("test");
-        let here = node.clone().certified_by(authority.unwrap());
+        let here = node.clone().certified_by(authority.unwrap()).unwrap();
         let identity = |plan: &WorkerPlan| plan.certify(&life("rollout", 1));
         assert_eq!(identity(&here), None, "no other machine asks for it");
         let spread = here.bound_to(Ipv4Addr::LOCALHOST.into(), &job);

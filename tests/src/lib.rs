@@ -2,6 +2,7 @@
 //! them, and checks the invariants from outside, through `robustctl --json` and /proc only.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod capture;
 mod cluster;
 mod edit;
 mod engines;
@@ -13,6 +14,7 @@ mod terminal;
 mod torch;
 mod weights;
 
+pub use capture::Capture;
 pub use cluster::Cluster;
 pub use edit::JobFile;
 pub use engines::engine_process;

@@ -52,6 +52,11 @@ impl Net {
         format!("10.213.77.{}", side + 1)
     }
 
+    /// The namespace that all between them passes through.
+    pub fn switch(&self) -> &str {
+        &self.names[2]
+    }
+
     /// Where the first machine is reached.
     pub fn leader(&self) -> String {
         Self::address(0)

@@ -1,8 +1,12 @@
 //! Real jobs on several daemons: whole machines killed, stopped, cut off, and added.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use nix::sys::signal::Signal;
-use robust_tests::{Cluster, JobFile, Net, assert_consumed_once, roles};
+use robust_tests::{Capture, Cluster, JobFile, Net, assert_consumed_once, roles};
+use robustd::nodes::JobSecret;
 use serde_json::Value;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 const FULL: &[(&str, i64)] = &[("train", 1), ("rollout", 1), ("agent", 1)];
@@ -218,6 +222,97 @@ fn weights_cross_machines_by_tls_and_only_what_changed_and_within_one_go_through
         assert!(!here || road == "shm", "{:?}", ways(&status));
     }
     finish(cluster, steps, &["b", "c"]);
+}
+
+/// What somebody hears who listens on the way between the machines.
+#[test]
+fn nothing_of_a_job_crosses_machines_in_clear() {
+    let Some(net) = Net::try_new() else {
+        return;
+    };
+    let capture = Capture::start(&net);
+    let steps = 6;
+    let side = |node: &str| usize::from(node == "b");
+    let join = |cluster: &mut Cluster, node: &str| cluster.join_on(node, &net, side(node));
+    let mut cluster = three(Cluster::start_on(&job(steps), &net), join);
+    cluster.leader.until("everybody to serve", is_whole);
+    let state = cluster.leader.state_dir();
+    let read = |path: &str| std::fs::read(path).unwrap();
+    let job: Value =
+        serde_json::from_slice(&read(state.join("job.json").to_str().unwrap())).unwrap();
+    let tokenizer = read(job["data"]["tokenizer"].as_str().unwrap());
+    let model = job["model"]["path"].as_str().unwrap();
+    let weights = read(&format!("{model}/model.safetensors"));
+    let secret = std::fs::read_to_string(state.join("authority.key")).unwrap();
+    let token = JobSecret::of(&secret).job_token();
+    let shared = std::fs::read_to_string(state.join("nodes.token")).unwrap();
+    let ports = ["rollout-0", "rollout-1", "rollout-2"].map(|rollout| {
+        let logs = [
+            state.clone(),
+            cluster.state_dir("b"),
+            cluster.state_dir("c"),
+        ];
+        let of =
+            |state: &PathBuf| std::fs::read_to_string(state.join(format!("logs/{rollout}.log")));
+        let text = logs.iter().find_map(|state| of(state).ok()).unwrap();
+        let (_, addr) = text.rsplit_once("http_addr=").unwrap();
+        let addr: SocketAddr = addr.split_whitespace().next().unwrap().parse().unwrap();
+        addr.port()
+    });
+    let on_side = |side: usize, program: &[&str]| {
+        let words = net.on(side);
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).args(program);
+        command.output().unwrap()
+    };
+    let places = places(&cluster.leader.status());
+    let is_on_a = |at: &usize| {
+        let name = format!("rollout-{at}");
+        places.iter().any(|p| p.0 == name && p.2 == "a")
+    };
+    let port = ports[(0..3).find(is_on_a).unwrap()];
+    let url = format!("http://{}:{port}/health", net.leader());
+    let code = ["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", &url];
+    for (side, answer) in [(0, "200"), (1, "426")] {
+        let said = on_side(side, &code).stdout;
+        assert_eq!(String::from_utf8_lossy(&said), answer, "from {side}");
+    }
+    finish(cluster, steps, &["b", "c"]);
+    // That it would be heard.
+    let marker = "a word that anybody may hear";
+    let said = format!("echo {marker} > /dev/udp/10.213.77.2/9");
+    assert!(on_side(0, &["bash", "-c", &said]).status.success());
+    std::thread::sleep(Duration::from_millis(200));
+    let heard = capture.end();
+    assert!(heard.find(marker.as_bytes()).is_some());
+    assert!(heard.bytes() > 1 << 20, "{} bytes", heard.bytes());
+    let begins: Vec<_> = ports
+        .iter()
+        .flat_map(|port| heard.begins_to(*port))
+        .collect();
+    assert!(
+        !begins.is_empty(),
+        "nobody of another machine asked an engine"
+    );
+    let in_clear = begins.iter().filter(|begin| begin[..2] != [22, 3]);
+    assert_eq!(in_clear.count(), 1, "what curl asked: {begins:?}");
+    let middle = weights.len() / 2;
+    let clear: [(&str, &[u8]); 10] = [
+        ("a request", b"POST /"),
+        ("a request's head", b"uthorization: "),
+        ("a prompt", b"input_ids"),
+        ("an engine's answer", b"meta_info"),
+        ("the roles' token", token.reveal().as_bytes()),
+        ("the join token", shared.trim().as_bytes()),
+        ("a key", b"PRIVATE KEY"),
+        ("the job", b"\"rollout\":{"),
+        ("the tokenizer", &tokenizer[tokenizer.len() / 2..][..48]),
+        ("the model", &weights[middle..middle + 32]),
+    ];
+    for (what, bytes) in clear {
+        let found = heard.find(bytes);
+        assert_eq!(found, None, "{what} was heard");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::http::Extensions;
 use robust_identity::network;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// How long a connection may live on which nobody showed a key.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -40,6 +41,7 @@ pub struct Caller {
     callers: Callers,
     number: u64,
     closes: Arc<Notify>,
+    entered: Instant,
 }
 
 /// Why a connection without a key is closed.
@@ -74,6 +76,7 @@ impl Callers {
             callers,
             number,
             closes,
+            entered: Instant::now(),
         }))
     }
 
@@ -119,7 +122,7 @@ impl Caller {
     pub async fn without_key(&self) -> Closed {
         tokio::select! {
             () = self.closes.notified() => return Closed::ForAnother,
-            () = tokio::time::sleep(PATIENCE) => {}
+            () = tokio::time::sleep_until(self.entered + PATIENCE) => {}
         }
         match self.is_unproven() {
             true => Closed::Late,

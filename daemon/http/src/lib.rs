@@ -17,4 +17,4 @@ mod serve;
 
 pub use callers::{Caller, Callers, Closed, MOST_CALLERS, MOST_UNPROVEN, PATIENCE};
 pub use door::{Door, Keyless};
-pub use serve::{IDLE, serve, serve_until};
+pub use serve::{IDLE, Wire, serve, serve_until};

@@ -13,12 +13,14 @@ mod engines;
 mod holders;
 mod nodes;
 mod tls;
+mod web;
 
 pub use addresses::network;
 pub use engines::{EngineKey, EngineKeys};
 pub use holders::{Door, Holders};
 pub use nodes::{Fingerprint, NodeAuthority, NodeCertificate, NodeKey};
 pub use tls::{Answering, Caller, Unsealed, answer_named, unsealed};
+pub use web::{EngineClient, EngineServer, FIRST_BYTE};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -74,6 +76,11 @@ impl Authority {
             issuer: Issuer::new(params, key),
             certificate,
         })
+    }
+
+    /// Its own certificate, in PEM: those whom it certified are known by it.
+    pub fn certificate(&self) -> &str {
+        &self.certificate
     }
 
     /// Certifies a new key for `whose`, such as `role/17`: certificate, key and the authority's

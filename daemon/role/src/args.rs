@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use robust_identity::{EngineKey, EngineKeys};
+use robust_identity::{EngineClient, EngineKey, EngineKeys, EngineServer};
 use robust_shared::core::RuleSet;
 use robust_shared::ids::Role;
 use robust_shared::job::Job;
@@ -64,6 +64,12 @@ pub enum StartError {
     /// That cannot be used.
     #[error("{IDENTITY_VARIABLE}: {0}")]
     Identity(#[from] robust_transport::IdentityError),
+    /// Engines cannot be asked, or answer, with it.
+    #[error("{IDENTITY_VARIABLE}: {0}")]
+    Engines(#[from] robust_identity::IdentityError),
+    /// Nothing can be asked.
+    #[error("making an HTTP client: {0}")]
+    Client(#[from] reqwest::Error),
     /// A file could not be read or made.
     #[error("{doing} {path}: {source}")]
     Io {
@@ -107,6 +113,18 @@ impl RoleArgs {
         let text = text.ok_or(StartError::NoToken)?;
         let text = text.as_encoded_bytes();
         Ok((JobToken::new(text), EngineKeys::of(text)))
+    }
+
+    /// How this process is asked from other machines, if it is an engine; none in a job of one machine.
+    pub fn engine_server() -> Result<Option<EngineServer>, StartError> {
+        let pem = identity_pem();
+        Ok(pem.map(|pem| EngineServer::of(&pem)).transpose()?)
+    }
+
+    /// How it asks engines of other machines; none in a job of one machine.
+    pub fn engine_client() -> Result<Option<EngineClient>, StartError> {
+        let pem = identity_pem();
+        Ok(pem.map(|pem| EngineClient::of(&pem)).transpose()?)
     }
 
     /// What requests to this process show, if it is an engine.
@@ -193,6 +211,11 @@ impl RoleArgs {
 
 /// Who this process is to those of other machines, from the environment as the token is.
 fn identity() -> Result<Identity, StartError> {
-    let pem = std::env::var(IDENTITY_VARIABLE).map_err(|_| StartError::NoIdentity)?;
+    let pem = identity_pem().ok_or(StartError::NoIdentity)?;
     Ok(Identity::from_pem(&pem, robust_identity::MEMBER)?)
+}
+
+/// None in a job of one machine.
+fn identity_pem() -> Option<String> {
+    std::env::var(IDENTITY_VARIABLE).ok()
 }

@@ -6,7 +6,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use axum::http::HeaderValue;
-use robust_http::Door;
+use robust_engine::EngineAddr;
+use robust_http::{Door, Wire};
 use robust_identity::EngineKey;
 use robust_proto::v1::Hello;
 use robust_proto::v1::host_message::Body;
@@ -194,6 +195,15 @@ pub fn run(
     home.take()?;
     stages.end("clearing");
     let (listener, http_addr) = listen(args, &command)?;
+    let server = RoleArgs::engine_server()?;
+    let asked_at = EngineAddr::said(http_addr, server.is_some());
+    // Programs of the user's that were told the address may know no certificate of the job.
+    let has_clients = command.open || command.fixed.is_some();
+    let wire = match (server, has_clients) {
+        (None, _) => Wire::Plain,
+        (Some(server), false) => Wire::Sealed(server),
+        (Some(server), true) => Wire::Either(server),
+    };
     let transport = Transport::start(args.transport()?).map_err(robust_role::StartError::from)?;
     let (deaths, died) = mpsc::unbounded_channel();
     let folder = own_folder(&args.host_socket, id)?;
@@ -218,7 +228,7 @@ pub fn run(
         hosted,
         weights: Weights::default(),
     };
-    let (link, inbox) = shim.attach(role, runtime, http_addr);
+    let (link, inbox) = shim.attach(role, runtime, asked_at);
     let _on_runtime = runtime.enter();
     let (gives_up, given_up) = mpsc::unbounded_channel();
     let (words, heard) = slot::words();
@@ -251,7 +261,7 @@ pub fn run(
     };
     let serving = engine.clone();
     runtime.spawn(async move {
-        if let Err(error) = front::serve(listener, door, serving).await {
+        if let Err(error) = front::serve(listener, wire, door, serving).await {
             tracing::error!(%error, "the HTTP server ended");
         }
     });
@@ -270,7 +280,7 @@ impl Shim {
         &self,
         role: Role,
         runtime: &Handle,
-        http_addr: SocketAddr,
+        asked_at: String,
     ) -> (Link, mpsc::UnboundedReceiver<FromHost>) {
         let (weights, addr) = (self.weights.clone(), self.transport.addr());
         let hello = move || {
@@ -278,7 +288,7 @@ impl Shim {
             let known = known.map(|slots| weights.pulling.hello(slots));
             Hello {
                 transport_addr: addr.to_string(),
-                http_addr: http_addr.to_string(),
+                http_addr: asked_at.clone(),
                 ..known.unwrap_or_default()
             }
         };

@@ -152,7 +152,12 @@ impl Shim {
         let (socket, addr) = listener().await;
         let socket = socket.into_std().unwrap();
         let door = Door::new([EngineKey::known(KEY)], "its key").with_foreign_bodies();
-        tokio::spawn(front::serve(socket, door, front.clone()));
+        tokio::spawn(front::serve(
+            socket,
+            robust_http::Wire::Plain,
+            door,
+            front.clone(),
+        ));
         front.gate.change(Standing::ready);
         Self {
             told,

@@ -10,7 +10,7 @@ use crate::nodes::{
 use crate::router::{self, Serving};
 use crate::state::{Readers, StateDir, read_private};
 use crate::tell::Tell;
-use robust_identity::{Door, EngineKeys, IdentityError};
+use robust_identity::{Door, EngineClient, EngineKeys, IdentityError};
 use robust_proto::v1;
 use robust_shared::job::Job;
 use robust_tree::lend_ports;
@@ -161,7 +161,7 @@ fn members(prepared: &Prepared, state: &StateDir, secret: &JobSecret) -> Result<
     Ok(Members::open(&state.joins(), secret, shared.as_ref())?)
 }
 
-fn no_tls(what: &'static str) -> impl FnOnce(IdentityError) -> Failure {
+pub(super) fn no_tls(what: &'static str) -> impl FnOnce(IdentityError) -> Failure {
     move |error| Failure::Start {
         what,
         source: io::Error::other(error),
@@ -203,13 +203,14 @@ impl RouterListener {
     pub fn serve(
         self,
         job: &Job,
-        engines: EngineKeys,
+        (engines, client): (EngineKeys, EngineClient),
         routes: Tell<RouteEvent>,
         status: watch::Receiver<Arc<v1::Status>>,
     ) -> Serving {
         let parts = router::Parts {
             key: self.key,
             engines,
+            client,
             kind: router::kind_of(job),
             routes,
             status,

@@ -11,7 +11,7 @@ use super::checks::{Prepared, prepare};
 use super::failure::Failure;
 use super::inspect;
 use super::join;
-use super::listeners::{Listeners, NodesListener};
+use super::listeners::{Listeners, NodesListener, no_tls};
 use super::manual;
 use super::signals::{self, Asked};
 use super::warmup;
@@ -39,6 +39,7 @@ use crate::tell::Tell;
 use crate::traces::{Identity, Traces};
 use crate::worker::WorkerPlan;
 use robust_ckpt::Retention;
+use robust_identity::EngineClient;
 use robust_proto::endpoint::default_state_dir;
 use robust_proto::v1;
 use robust_shared::core::{CoreConfig, Outcome, Refusal};
@@ -217,12 +218,16 @@ impl Daemon {
             }
             servers.spawn(metrics::serve(listener, Arc::clone(feeds.metrics())));
         }
+        let authority = listeners.secret.roles(&prepared.job.job.name);
+        let authority = authority.map_err(no_tls("the authority of roles"))?;
+        let client = EngineClient::of(authority.certificate());
+        let client = client.map_err(no_tls("TLS to engines"))?;
         let router = listeners.router.map(|router| {
             let at = feeds.status().borrow().router.clone();
             tracing::info!("router on {at}, key in {}", state.router_key().display());
             let engines = listeners.secret.job_token().engines();
             let routes = Tell::into_channel(&events);
-            router.serve(&prepared.job, engines, routes, feeds.status())
+            router.serve(&prepared.job, (engines, client), routes, feeds.status())
         });
         let traces = traces(&prepared, &listeners.run, &mut feeds)?;
         tracing::info!("state in {}", state.root().display());
@@ -463,13 +468,12 @@ fn assemble(
         keep,
         disk: robust_ckpt::disk::real(),
     };
-    let no_authority = |error| Failure::Start {
-        what: "the authority of roles",
-        source: std::io::Error::other(error),
-    };
     let token = secret.job_token();
     let plan = WorkerPlan::new(prepared.worker.clone(), state.clone(), &job, token);
-    let plan = plan.certified_by(secret.roles(&job.job.name).map_err(no_authority)?);
+    let plan = secret
+        .roles(&job.job.name)
+        .and_then(|authority| plan.certified_by(authority));
+    let plan = plan.map_err(no_tls("the authority of roles"))?;
     let plan = plan.with_devices(devices(prepared)?);
     let plan = plan.routed_at(feeds.status().borrow().router.clone());
     plan.lay_engines_key()?;

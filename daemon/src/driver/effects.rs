@@ -176,9 +176,10 @@ impl Driver {
             .map(|h| h.http_addr)
             .unwrap_or_default();
         let key = self.parts.worker.token.engines().of_engine(incarnation.0);
+        let client = self.parts.worker.engine_client();
         let events = self.parts.events.clone();
         tokio::spawn(async move {
-            let ok = probe::health_generate(&addr, &key, timeout).await;
+            let ok = probe::health_generate(&addr, client.as_ref(), &key, timeout).await;
             // When the driver is gone nobody wants to know.
             let _ = events.send(ProcessEvent::Probed { incarnation, ok }.into());
         });

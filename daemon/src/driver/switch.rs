@@ -6,12 +6,11 @@
 //! can never arrive after the command to go on. There is no deadline here: the core has one, and ends
 //! the wait by killing the engine.
 use super::{Driver, ProcessEvent};
+use crate::engines::status_of;
 use robust_engine::SWITCH_HEADER;
-use robust_identity::EngineKey;
+use robust_identity::{EngineClient, EngineKey};
 use robust_shared::ids::Incarnation;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 /// Pause before a command is tried again whose connection failed.
@@ -32,6 +31,7 @@ impl Driver {
     pub(super) fn switch(&mut self, engine: Incarnation, paused: bool) {
         let hello = self.links.hello(engine).unwrap_or_default();
         let key = self.parts.worker.token.engines().of_engine(engine.0);
+        let client = self.parts.worker.engine_client();
         let before = self.switches.remove(&engine);
         let events = self.parts.events.clone();
         let task = tokio::spawn(async move {
@@ -39,7 +39,7 @@ impl Driver {
                 // Ended or failed: its turn is over.
                 let _ = (&mut before.0).await;
             }
-            let ok = command(&hello.http_addr, &key, paused).await;
+            let ok = command(&hello.http_addr, client.as_ref(), &key, paused).await;
             let switched = ProcessEvent::Switched {
                 incarnation: engine,
                 paused,
@@ -53,13 +53,18 @@ impl Driver {
 }
 
 /// Whether the engine did as told. Without an answer it is asked again: both commands may come twice.
-async fn command(addr: &str, key: &EngineKey, paused: bool) -> bool {
+async fn command(addr: &str, client: Option<&EngineClient>, key: &EngineKey, paused: bool) -> bool {
     let (path, body) = match paused {
         true => ("/pause_generation", r#"{"mode": "abort"}"#),
         false => ("/continue_generation", "{}"),
     };
+    let (length, shown) = (body.len(), key.bearer());
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nAuthorization: {shown}\r\nContent-Type: application/json\r\n\
+         {SWITCH_HEADER}: 1\r\nContent-Length: {length}"
+    );
     loop {
-        match post(addr, key, path, body).await {
+        match status_of(addr, client, &head, body).await {
             Ok(status) => return status == 200,
             Err(error) => tracing::debug!("{addr}{path}: {error}; tried again"),
         }
@@ -67,31 +72,11 @@ async fn command(addr: &str, key: &EngineKey, paused: bool) -> bool {
     }
 }
 
-async fn post(addr: &str, key: &EngineKey, path: &str, body: &str) -> std::io::Result<u16> {
-    let mut stream = TcpStream::connect(addr).await?;
-    let (length, shown) = (body.len(), key.bearer());
-    let request = format!(
-        "POST {path} HTTP/1.1\r\nHost: {addr}\r\nAuthorization: {shown}\r\n\
-         Content-Type: application/json\r\n{SWITCH_HEADER}: 1\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-    );
-    stream.write_all(request.as_bytes()).await?;
-    let mut head = Vec::new();
-    // The status line is all that counts: "HTTP/1.1 200".
-    while head.len() < 12 {
-        if stream.read_buf(&mut head).await? == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
-    }
-    let status = head
-        .get(9..12)
-        .and_then(|code| std::str::from_utf8(code).ok()?.parse().ok());
-    Ok(status.unwrap_or(0))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
     /// Answers one request after the other; each is returned as it was read.
@@ -111,8 +96,8 @@ mod tests {
             let addr = addr.clone();
             async move {
                 let key = EngineKey::known("k");
-                let paused = command(&addr, &key, true).await;
-                (paused, command(&addr, &key, false).await)
+                let paused = command(&addr, None, &key, true).await;
+                (paused, command(&addr, None, &key, false).await)
             }
         });
         // The first connection breaks without an answer: the command comes again.

@@ -42,7 +42,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use relay::Answer;
 use robust_engine::Kind;
 use robust_http::Caller;
-use robust_identity::EngineKeys;
+use robust_identity::{EngineClient, EngineKeys};
 use robust_proto::v1;
 use robust_shared::ids::Incarnation;
 use robust_shared::job::{EngineKind, Job};
@@ -85,6 +85,8 @@ pub struct Parts {
     pub key: Token,
     /// What the job's engines are shown.
     pub engines: EngineKeys,
+    /// How those of other machines are asked.
+    pub client: EngineClient,
     /// The make of the job's engines.
     pub kind: Kind,
     /// The way to the driver.
@@ -119,7 +121,7 @@ async fn serve(listener: TcpListener, parts: Parts, ended: impl Future<Output = 
         key: parts.key,
         kind: parts.kind,
         tickets: Tickets::new(parts.routes, parts.status),
-        upstream: Upstream::new(parts.engines),
+        upstream: Upstream::new(parts.engines, &parts.client),
         room: Arc::new(Semaphore::new(MAX_REQUESTS)),
         limits: parts.limits,
     });

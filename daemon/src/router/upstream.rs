@@ -5,10 +5,12 @@ use axum::http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header, request, response,
 };
 use http_body_util::{BodyExt, Full, Limited};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use robust_identity::{EngineKey, EngineKeys};
+use robust_engine::EngineAddr;
+use robust_identity::{EngineClient, EngineKey, EngineKeys};
 use std::time::Duration;
 
 /// An engine on a machine that answers is connected to at once.
@@ -97,18 +99,24 @@ impl Failed {
 /// A client of every engine.
 #[derive(Debug)]
 pub(super) struct Upstream {
-    http: legacy::Client<HttpConnector, Full<Bytes>>,
+    http: legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     keys: EngineKeys,
 }
 
 impl Upstream {
-    pub fn new(keys: EngineKeys) -> Self {
+    pub fn new(keys: EngineKeys, engines: &EngineClient) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT));
         connector.set_keepalive(Some(KEEPALIVE));
         connector.set_keepalive_interval(Some(KEEPALIVE_AGAIN));
         connector.set_keepalive_retries(Some(KEEPALIVE_TIMES));
+        connector.enforce_http(false);
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(engines.config())
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(connector);
         let http = legacy::Client::builder(TokioExecutor::new()).build(connector);
         Self { http, keys }
     }
@@ -159,7 +167,7 @@ pub(super) async fn next(body: &mut Body) -> Option<Result<Bytes, axum::Error>> 
 }
 
 fn request_to(addr: &str, key: &EngineKey, asked: &Asked) -> Result<Request<Full<Bytes>>, String> {
-    let uri: Result<Uri, _> = format!("http://{addr}{}", asked.target).parse();
+    let uri: Result<Uri, _> = EngineAddr::of(addr).url(&asked.target).parse();
     let uri = uri.map_err(|error| format!("the engine's address `{addr}`: {error}"))?;
     let mut request = Request::new(Full::new(asked.body.clone()));
     *request.method_mut() = asked.method.clone();

@@ -32,6 +32,7 @@
 //! - **C-16** A woken engine's weights may be anything: SGLang and vLLM's level 2 keep no copy, and both go
 //!   on calling them what they were called.
 
+mod address;
 mod control;
 mod dialect;
 mod error;
@@ -44,6 +45,7 @@ pub mod serve;
 mod sse;
 mod stream;
 
+pub use address::EngineAddr;
 pub use control::{Call, Checksums, Judge, Load, MemoryPart, PauseMode, Unsupported};
 pub use dialect::{Dialect, Kind, UnknownKind, Version};
 pub use error::{Refused, Unreadable};

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use futures::StreamExt;
-use robust_engine::{Dialect, Event, Finish, Generate, Kind, Label, Own, Refused, Request, Stream};
-use robust_identity::EngineKey;
+use robust_engine::{
+    Dialect, EngineAddr, Event, Finish, Generate, Kind, Label, Own, Refused, Request, Stream,
+};
+use robust_identity::{EngineClient, EngineKey};
 use robust_proto::v1::Span;
 use tokio::runtime::Handle;
 
@@ -96,14 +98,17 @@ pub struct Sampling {
     pub temperature: f64,
 }
 
-/// A client for rollouts. They are spoken to over HTTP without TLS, so a system without certificates will do.
-pub(super) fn client() -> reqwest::Result<reqwest::Client> {
-    reqwest::Client::builder()
+/// A client for rollouts. Those of other machines are known by the job's authority and nobody else's: the system's own
+/// certificates are not looked at.
+pub(super) fn client(engines: Option<EngineClient>) -> reqwest::Result<reqwest::Client> {
+    let client = reqwest::Client::builder()
         .connect_timeout(CONNECT)
         .no_proxy()
-        .tcp_nodelay(true)
-        .tls_certs_only([])
-        .build()
+        .tcp_nodelay(true);
+    match engines {
+        Some(engines) => client.tls_backend_preconfigured(engines.config()).build(),
+        None => client.tls_certs_only([]).build(),
+    }
 }
 
 /// Rollouts are spoken to as the built-in one is: foreign engines have somebody beside them that
@@ -115,7 +120,7 @@ fn dialect() -> Dialect {
 /// A rollout that serves a turn.
 struct Engine<'a> {
     http: &'a reqwest::Client,
-    url: String,
+    at: String,
     key: EngineKey,
 }
 
@@ -123,7 +128,7 @@ impl Engine<'_> {
     /// A request on its way to it.
     fn outgoing(&self, request: Request) -> reqwest::RequestBuilder {
         // Neither of the two calls made here has a query.
-        let outgoing = self.http.post(format!("{}{}", self.url, request.path));
+        let outgoing = self.http.post(EngineAddr::of(&self.at).url(request.path));
         let outgoing = outgoing.bearer_auth(self.key.reveal()).body(request.body);
         match request.content_type {
             Some(content_type) => outgoing.header(reqwest::header::CONTENT_TYPE, content_type),
@@ -239,7 +244,7 @@ impl Turns {
                 host: &self.host,
                 engine: Engine {
                     http: &self.http,
-                    url: format!("http://{}", route.http_addr),
+                    at: route.http_addr,
                     key: self.keys.of_engine(route.rollout),
                 },
                 ticket: route.ticket,

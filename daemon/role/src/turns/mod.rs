@@ -20,7 +20,7 @@ pub use host::{Host, Refusal};
 pub use kept::Kept;
 pub use leases::{Leases, Revoked};
 
-use crate::{Link, RoleArgs};
+use crate::{Link, RoleArgs, StartError};
 use robust_identity::EngineKeys;
 use std::time::Duration;
 
@@ -41,17 +41,17 @@ impl Turns {
     /// Of this worker; `awaited` are the rollouts that its hello names.
     ///
     /// # Errors
-    /// There is no HTTP client to be had.
+    /// There is no HTTP client to be had, or what certifies this process cannot be used.
     pub fn new(
         args: &RoleArgs,
         link: Link,
         awaited: Rollouts,
         max_len: usize,
-    ) -> reqwest::Result<Self> {
+    ) -> Result<Self, StartError> {
         Ok(Self {
             host: Host::new(&args.host_socket, link.clone(), args.incarnation),
             link,
-            http: generate::client()?,
+            http: generate::client(RoleArgs::engine_client()?)?,
             keys: args.engines.clone(),
             awaited,
             max_len,

@@ -126,8 +126,7 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
     let (link, inbox) = attach(args, runtime, &leases, &rollouts);
     link.phase(Phase::Init, 0);
     let model = Model::read(args.model_folder()?, &args.job);
-    let turns = Turns::new(args, link.clone(), rollouts.clone(), model.longest);
-    let turns = turns.map_err(|error| ShimError::NeverUp(error.to_string()))?;
+    let turns = Turns::new(args, link.clone(), rollouts.clone(), model.longest)?;
     tracing::info!("start: {}", stages.line());
     let (ended, over) = mpsc::unbounded_channel();
     let rollout = &args.job.rollout;

@@ -26,7 +26,7 @@ use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::routing::{any, get, post};
 use robust_engine::Dialect;
-use robust_http::Door;
+use robust_http::{Door, Wire};
 use robust_shared::job::{EngineKind, RolloutCommand};
 
 use crate::client::Client;
@@ -75,6 +75,7 @@ impl Front {
 /// Serves whom the door lets in, on a non-blocking listener, until the runtime ends.
 pub async fn serve(
     listener: std::net::TcpListener,
+    wire: Wire,
     door: Door,
     front: Front,
 ) -> std::io::Result<()> {
@@ -98,7 +99,7 @@ pub async fn serve(
         .layer(first)
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(front);
-    robust_http::serve(listener, door, router).await
+    robust_http::serve(listener, wire, door, router).await
 }
 
 /// What a handler extracts.

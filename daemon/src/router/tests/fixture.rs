@@ -78,7 +78,9 @@ impl Site {
         let (status, shown) = watch::channel(running("running"));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
+        let authority = robust_identity::Authority::of(b"job", "test").unwrap();
         let parts = Parts {
+            client: robust_identity::EngineClient::of(authority.certificate()).unwrap(),
             key: token,
             engines: robust_identity::EngineKeys::of(b"job"),
             kind: Kind::Sglang,

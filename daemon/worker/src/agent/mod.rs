@@ -140,9 +140,7 @@ fn prepare(
     let _on_runtime = runtime.enter();
     let max_len = memory::shape(&config).context(job) as usize;
     Ok(Worker {
-        turns: Turns::new(args, link.clone(), rollouts.clone(), max_len).map_err(|error| {
-            StartError::io("making", "HTTP client", std::io::Error::other(error))
-        })?,
+        turns: Turns::new(args, link.clone(), rollouts.clone(), max_len)?,
         link,
         tokenizer: Tokenizer::of_data(job, model)?,
         tool,

@@ -19,7 +19,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use axum::{Extension, Router};
 use robust_engine::serve::{Asked, Refusal};
-use robust_http::{Door, Keyless};
+use robust_http::{Door, Keyless, Wire};
 use serde::de::DeserializeOwned;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
@@ -84,6 +84,8 @@ pub struct Served {
     pub weights: Weights,
     /// What it says of itself.
     pub about: About,
+    /// What callers of other machines have to speak.
+    pub wire: Wire,
     /// Who may ask.
     pub door: Door,
     /// Requests for tokens that are taken at a time; see [`MAX_WAITING`].
@@ -125,7 +127,7 @@ pub async fn serve(listener: std::net::TcpListener, served: Served) -> std::io::
             room: Arc::new(Semaphore::new(served.most)),
             most: served.most,
         });
-    robust_http::serve(listener, served.door, routes).await
+    robust_http::serve(listener, served.wire, served.door, routes).await
 }
 
 pub(super) fn bytes(body: Result<Bytes, BytesRejection>) -> Result<Bytes, Failure> {

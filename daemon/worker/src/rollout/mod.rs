@@ -26,7 +26,8 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use robust_http::Door;
+use robust_engine::EngineAddr;
+use robust_http::{Door, Wire};
 use robust_proto::v1::Hello;
 use robust_proto::v1::host_message::Body;
 use robust_role::pull::{self, Puller, Pulling};
@@ -111,6 +112,8 @@ fn run(
     stages.end("transport");
     let listener = listen(args.bind)?;
     let http_addr = listener.local_addr().map_err(no_port)?;
+    let server = RoleArgs::engine_server()?;
+    let asked_at = EngineAddr::said(http_addr, server.is_some());
     let pulling = Pulling::default();
     let facts = (Arc::clone(&slots), pulling.clone(), transport.addr());
     let engines = Arc::new(OnceLock::new());
@@ -118,7 +121,7 @@ fn run(
         pull::hands(Arc::clone(&slots), transport.clone()),
         Arc::clone(&engines),
     );
-    let hello = move || hello(&facts.0, &facts.1, facts.2, http_addr);
+    let hello = move || hello(&facts.0, &facts.1, facts.2, &asked_at);
     let (link, mut inbox) = robust_role::start(runtime, args.link(role), hello, hands);
     link.counters().refused.told_by(transport.refused());
     link.give_way(transport.share(), args.job.weights.beside_generation);
@@ -142,6 +145,7 @@ fn run(
             "the key of this engine, which the job's roles have",
         ),
         most: args.job.rollout.max_running as usize + MAX_WAITING,
+        wire: server.map_or(Wire::Plain, Wire::Sealed),
     };
     runtime.spawn(http::run(listener, served));
     stages.end("model and http");
@@ -204,10 +208,10 @@ fn pause(engine: Commands, lasts: Duration) -> Result<(), String> {
 }
 
 /// What this replica is at the moment.
-fn hello(slots: &Slots, pulling: &Pulling, transport: Address, http: SocketAddr) -> Hello {
+fn hello(slots: &Slots, pulling: &Pulling, transport: Address, http: &str) -> Hello {
     Hello {
         transport_addr: transport.to_string(),
-        http_addr: http.to_string(),
+        http_addr: http.to_owned(),
         ..pulling.hello(slots)
     }
 }

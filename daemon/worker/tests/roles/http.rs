@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use reqwest::StatusCode;
-use robust_http::Door;
+use robust_http::{Door, Wire};
 use robust_identity::{EngineKey, EngineKeys};
 use robust_shared::job::Swap;
 use robust_worker::model::sampler::{Engine, EngineConfig, MAX_ROWS};
@@ -71,6 +71,7 @@ impl Server {
             commands,
             weights: weights_digest,
             about,
+            wire: Wire::Plain,
             door: Door::new([key()], "the key of the tests"),
             most: MOST,
         };
