@@ -7,6 +7,7 @@
 # make test   set up, run every test; says at its end which of them did not run here, and why
 # make python  a python with torch, for trainers written with it on a processor (0.6 GB, once)
 # make build  set up, build robustd, robustctl and robust-worker in release mode (V=1: with cargo's own lines)
+# make fuzz-smoke [FUZZ_SECONDS=120]   inputs from outside, mutated: each fuzz target for two minutes; make fuzz   for an hour
 # make dist   a tarball and a .deb with all that they need, in target/dist; make dist-test   tries them in a chroot
 # make sbom   what the programs are made of, as CycloneDX, in target/dist
 # make docs   the book of docs/ as HTML, in target/docs
@@ -22,7 +23,7 @@ PROGRAMS := robustd robustctl robust-worker robust-shim robust-calc robust-weigh
 DEMO_BINS := -p robustd -p robustctl -p robust-worker
 BINS := $(DEMO_BINS) -p robust-shim -p robust-weights
 
-.PHONY: all setup setup-tests python build man install demo demo-vllm demo-sglang demo-torch demo-environment demo-own-loop demo-torch-vllm demo-trl test test-trl test-engines test-device test-fast soak asan bench bench-engines dist dist-test sbom fmt lint doc docs deny advisories clean
+.PHONY: all setup setup-tests python build man install demo demo-vllm demo-sglang demo-torch demo-environment demo-own-loop demo-torch-vllm demo-trl test test-trl test-engines test-device test-fast soak asan fuzz fuzz-smoke bench bench-engines dist dist-test sbom fmt lint doc docs deny advisories clean
 
 all: build
 
@@ -128,6 +129,14 @@ asan: setup
 	RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address -Clink-arg=-rdynamic" CARGO_TARGET_DIR="$(TARGET_DIR)/asan" \
 	$(CARGO) $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo nextest run || echo test) --locked -p robust-transport --target $(shell rustc -vV | sed -n 's/^host: //p')
 
+# Every target of tests/fuzz, from the corpus that is checked in. An hour each is some 10^8 inputs of the first target
+# and 10^6 to 10^7 of the others on two cores: FUZZ_SECONDS is for longer, FUZZ_TARGETS for fewer of them.
+fuzz-smoke: setup
+	@CARGO="$(CARGO)" scripts/fuzz.sh smoke $(FUZZ_SECONDS) $(FUZZ_TARGETS)
+
+fuzz: setup
+	@CARGO="$(CARGO)" scripts/fuzz.sh long $(FUZZ_SECONDS) $(FUZZ_TARGETS)
+
 bench: setup python
 	$(CARGO) build --locked --release $(BINS) -p fake-engine --bins
 	@scripts/torch.sh --run scripts/bench.sh "$(TARGET_DIR)/release"
@@ -171,6 +180,7 @@ docs:
 
 deny:
 	$(CARGO) deny check licenses bans sources
+	$(CARGO) deny --manifest-path tests/fuzz/Cargo.toml --all-features check --config deny.toml licenses bans sources
 
 # Known holes in what is linked, against the database of today (network). An exception in deny.toml whose day
 # has passed fails, so that somebody looks again.
@@ -178,6 +188,7 @@ advisories:
 	@today=$$(date +%F); grep -oE 'until [0-9]{4}-[0-9-]+' deny.toml | while read -r _ day; do \
 	  [[ "$$day" > "$$today" ]] || { echo "deny.toml: the exception until $$day has to be looked at again" >&2; exit 1; }; done
 	$(CARGO) deny check advisories
+	$(CARGO) deny --manifest-path tests/fuzz/Cargo.toml --all-features check --config deny.toml advisories
 
 clean:
 	$(CARGO) clean

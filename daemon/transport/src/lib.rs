@@ -141,6 +141,8 @@ pub use cancel::Cancel;
 pub use command::Trouble;
 pub use config::{Config, LOOPBACK_SNDBUF, Net, Rdma, tune_for_loopback};
 pub use engine::PIECE_BYTES;
+#[cfg(fuzzing)]
+pub use engine::fuzzing;
 pub use error::{AddressError, BufferError, FetchError, IdentityError, KeyError, TransportError};
 pub use exposed::Exposed;
 pub use key::{Part, RegionKey};

@@ -290,7 +290,7 @@ impl Drop for Inner {
 }
 
 /// Checks bounds and takes the parts' bytes.
-fn guard_parts(
+pub(crate) fn guard_parts(
     key: &RegionKey,
     parts: &[Part],
     into: &Arc<Buffer>,

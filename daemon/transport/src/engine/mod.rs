@@ -9,6 +9,8 @@ mod answer;
 mod copies;
 mod deadline;
 mod fetch;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod handshake;
 mod impair;
 mod landing;
@@ -165,7 +167,18 @@ impl Engine {
     ) -> Result<(Engine, Address), TransportError> {
         let mut secrets = Secrets::new()?;
         let (roads, addr) = start::open(config, secrets.number())?;
-        let engine = Engine {
+        let engine = Engine::over(config, (roads, addr), secrets, (shared, port));
+        Ok((engine, addr))
+    }
+
+    /// One that has done nothing yet, over these roads.
+    fn over(
+        config: &Config,
+        (roads, addr): (Roads, Address),
+        mut secrets: Secrets,
+        (shared, port): (Arc<Shared>, Arc<CommandPort>),
+    ) -> Engine {
+        Engine {
             fetches: HashMap::new(),
             asked: HashMap::new(),
             notes: HashMap::new(),
@@ -188,8 +201,7 @@ impl Engine {
             next_id: 1,
             clock: deadline::Clock::new(),
             stopping: None,
-        };
-        Ok((engine, addr))
+        }
     }
 
     fn drive(&mut self, queue: &CommandQueue) {

@@ -18,7 +18,7 @@ const LENGTH: usize = 4;
 
 /// A piece, by where it lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Piece {
+pub(crate) struct Piece {
     /// The source's operation, to be told when the piece was taken.
     pub op: OpId,
     pub token: u64,
@@ -31,7 +31,7 @@ pub(super) struct Piece {
 
 /// One frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Frame {
+pub(crate) enum Frame {
     Message(MessageKind, Vec<u8>),
     /// With the size of the memory, if its descriptor comes with the frame.
     Piece(Piece, Option<u64>),
@@ -126,7 +126,7 @@ impl Piece {
 
 /// These bytes are no frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Garbage;
+pub(crate) struct Garbage;
 
 #[cfg(test)]
 mod tests {

@@ -14,7 +14,7 @@
 //! into memory that can be shown.
 
 mod folder;
-mod frame;
+pub(crate) mod frame;
 mod line;
 mod memory;
 

@@ -16,12 +16,12 @@ const LENGTH: usize = 4;
 const LONGEST: usize = MESSAGE_LIMIT + 16;
 
 /// A message with its length.
-pub(super) fn message(kind: MessageKind, bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn message(kind: MessageKind, bytes: &[u8]) -> Vec<u8> {
     frame(0, &[&(kind as u32).to_le_bytes(), bytes])
 }
 
 /// What comes before the bytes of a piece.
-pub(super) fn piece(token: u64, len: usize) -> Vec<u8> {
+pub(crate) fn piece(token: u64, len: usize) -> Vec<u8> {
     frame(1, &[&token.to_le_bytes(), &(len as u64).to_le_bytes()])
 }
 
@@ -33,7 +33,7 @@ fn frame(what: u8, body: &[&[u8]]) -> Vec<u8> {
 
 /// Reads frames from bytes as they come.
 #[derive(Default)]
-pub(super) struct Reader {
+pub(crate) struct Reader {
     /// Of a frame that is not whole.
     held: Vec<u8>,
     /// The piece whose bytes are coming.

@@ -14,7 +14,7 @@
 //! where the kernel seals and opens: then as it copies (see `kernel`).
 
 mod callers;
-mod frame;
+pub(crate) mod frame;
 mod identity;
 mod kernel;
 mod line;
