@@ -27,6 +27,8 @@ FOUND="$CACHE/fuzz"
 TARGETS="
 wire             transport address
 transport_engine transport address
+core_inputs      core      none
+restored_state   core      none
 "
 
 say() { printf 'fuzz: %s\n' "$*"; }
