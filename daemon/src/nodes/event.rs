@@ -2,6 +2,8 @@
 use super::service::Joined;
 use crate::links::LinkId;
 use robust_proto::v1;
+use robust_shared::job::POOL_LIMIT;
+use std::collections::BTreeMap;
 use tokio::sync::oneshot;
 
 /// One thing that happened at a node's stream.
@@ -62,7 +64,44 @@ pub enum NodeRefused {
         /// Those of the job's roles.
         pools: String,
     },
+    /// It has more slots than a machine can have.
+    #[error(
+        "`{name}` has {slots} slots in pool `{pool}`; at most {POOL_LIMIT} may be there: see --pools"
+    )]
+    TooManySlots {
+        /// Its name.
+        name: String,
+        /// The pool.
+        pool: String,
+        /// How many it says.
+        slots: u32,
+    },
     /// The job is ending.
     #[error("the job is ending")]
     Ending,
+}
+
+impl NodeRefused {
+    /// Why pools of this size are none: the controller looks at each of their slots.
+    pub fn too_many(name: &str, pools: &BTreeMap<String, u32>) -> Option<Self> {
+        let (pool, slots) = pools.iter().find(|(_, slots)| **slots > POOL_LIMIT)?;
+        let (name, pool, slots) = (name.to_owned(), pool.clone(), *slots);
+        Some(NodeRefused::TooManySlots { name, pool, slots })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_says_it_has_more_slots_than_a_machine_can_have_is_refused() {
+        let pools =
+            |slots| BTreeMap::from([("train".to_owned(), 2), ("rollout".to_owned(), slots)]);
+        assert_eq!(NodeRefused::too_many("b", &pools(POOL_LIMIT)), None);
+        let refused = NodeRefused::too_many("b", &pools(u32::MAX)).map(|r| r.to_string());
+        let said =
+            "`b` has 4294967295 slots in pool `rollout`; at most 65536 may be there: see --pools";
+        assert_eq!(refused.as_deref(), Some(said));
+    }
 }

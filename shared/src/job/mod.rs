@@ -50,6 +50,7 @@ pub use sections::{
 };
 pub(crate) use units::seconds;
 pub use update::updatable;
+pub use validate::POOL_LIMIT;
 
 use crate::ids::Role;
 use serde::{Deserialize, Serialize};

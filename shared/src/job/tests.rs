@@ -167,6 +167,10 @@ const BAD: &[(&str, &str)] = &[
         ":10:1: `node.1.name` is \"a\"; another node has that name; give every node its own",
     ),
     (
+        "endless_pool",
+        ":7:11: `node.0.pools.train` is 4000000000; it must be 0 to 65536",
+    ),
+    (
         "hybrid_in_async",
         ":6:1: `trainer.hybrid` is true; in mode async the ranks train all the time, so nothing can share their slots; leave it out, or set `job.mode` to \"semi-sync\" or \"sync\"",
     ),

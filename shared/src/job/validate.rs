@@ -10,6 +10,8 @@ use std::collections::BTreeSet;
 pub(super) const GROUP_LIMIT: u64 = 65_536;
 /// Most instances of one role; far above what one leader can drive, far below what overflows.
 pub(super) const INSTANCE_LIMIT: u64 = 10_000;
+/// Most places of one pool on one node: the controller looks at each when it asks where there is room.
+pub const POOL_LIMIT: u32 = 65_536;
 
 impl Job {
     /// Refuses what cannot run: values out of range, shapes that do not divide, impossible
@@ -330,6 +332,10 @@ impl Job {
             if !names.insert(&node.name) {
                 let must = "another node has that name; give every node its own";
                 return Err(bad(&key, format!("{:?}", node.name), must));
+            }
+            for (pool, slots) in &node.pools {
+                let most = u64::from(POOL_LIMIT) * u64::from(self.place_slots(pool));
+                whole(&format!("node.{at}.pools.{pool}"), (*slots).into(), 0, most)?;
             }
         }
         Ok(())

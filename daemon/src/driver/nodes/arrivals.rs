@@ -112,6 +112,9 @@ impl Driver {
         if pools.is_empty() {
             return Err(NodeRefused::NoPools { name });
         }
+        if let Some(refused) = NodeRefused::too_many(&name, &pools) {
+            return Err(refused);
+        }
         let used: BTreeSet<&str> = Role::ALL.map(|r| self.core.config().pool(r)).into();
         if !pools.keys().any(|pool| used.contains(pool.as_str())) {
             let has = pools.into_keys().collect::<Vec<_>>().join(", ");
