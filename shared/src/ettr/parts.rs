@@ -81,8 +81,8 @@ impl Ledger {
             }
         }
         let sums = sums?;
-        ledger.counted.set_ends(sums.counted);
-        ledger.counted_waste.set_ends(sums.counted_waste);
+        ledger.counted.set_ends(sums.counted)?;
+        ledger.counted_waste.set_ends(sums.counted_waste)?;
         for (key, part) in seconds {
             match key {
                 PartKey::Counted(chunk) => ledger.counted.put_chunk(chunk, &part),

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 
 const SEC: u64 = 1_000_000;
 
@@ -239,6 +240,38 @@ proptest! {
             }
         }
     }
+}
+
+/// A disk may give back anything: no memory is taken for what it says, and nothing is counted beyond it.
+#[test]
+fn a_ledger_of_seconds_that_no_window_had_is_none() {
+    let mut ledger = Ledger::default();
+    let _ = ledger.turn(at(1_000), 1.0, Cause::Training);
+    let _ = ledger.close(at(9_000));
+    let parts: BTreeMap<PartKey, Part> = ledger
+        .take_parts(true)
+        .into_iter()
+        .filter_map(|(key, part)| Some((key, part?)))
+        .collect();
+    assert!(Ledger::from_parts(parts.clone()).is_some());
+    let sums = |ends: [u64; 2]| {
+        let mut sums = serde_json::to_value(&parts[&PartKey::Sums]).unwrap();
+        sums["counted"] = serde_json::json!({"seconds": ends[0], "end": ends[1]});
+        Part::Sums(serde_json::from_value(sums).unwrap())
+    };
+    for ends in [
+        [9, 8],
+        [602, 9_000],
+        [u32::MAX.into(), u64::MAX],
+        [1, u64::MAX],
+    ] {
+        let mut damaged = parts.clone();
+        damaged.insert(PartKey::Sums, sums(ends));
+        assert_eq!(Ledger::from_parts(damaged), None, "{ends:?}");
+    }
+    let mut damaged = parts.clone();
+    damaged.insert(PartKey::Counted(u64::MAX), Part::Seconds([1.0; 16]));
+    assert_eq!(Ledger::from_parts(damaged), Ledger::from_parts(parts));
 }
 
 #[test]

@@ -113,16 +113,20 @@ impl Window {
         (seconds != [0.0; CHUNK]).then_some(seconds)
     }
 
-    /// Makes it have these seconds, which counted nothing.
-    pub(super) fn set_ends(&mut self, ends: Ends) {
-        self.buckets = VecDeque::from(vec![0.0; ends.seconds as usize]);
+    /// Makes it have these seconds, which counted nothing; none: no window ever had them.
+    pub(super) fn set_ends(&mut self, ends: Ends) -> Option<()> {
+        let seconds = u64::from(ends.seconds);
+        let possible = seconds <= KEPT_SECONDS.min(ends.end) && ends.end <= u64::MAX / SECOND;
+        self.buckets = VecDeque::from(vec![0.0; possible.then_some(ends.seconds)? as usize]);
         self.bucket_end = ends.end;
+        Some(())
     }
 
     /// The seconds of a chunk counted that; of those that it has not, nothing is kept.
     pub(super) fn put_chunk(&mut self, chunk: u64, seconds: &[f64; CHUNK]) {
-        for (second, counted) in (chunk * CHUNK as u64..).zip(seconds) {
-            let at = second.checked_sub(self.first());
+        let first = chunk.saturating_mul(CHUNK as u64);
+        for (at, counted) in (0..).zip(seconds) {
+            let at = first.saturating_add(at).checked_sub(self.first());
             let at = at.and_then(|at| usize::try_from(at).ok());
             if let Some(bucket) = at.and_then(|at| self.buckets.get_mut(at)) {
                 *bucket = *counted;
