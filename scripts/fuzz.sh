@@ -29,6 +29,11 @@ wire             transport address
 transport_engine transport address
 core_inputs      core      none
 restored_state   core      none
+messages         formats   none
+stored_values    formats   none
+manifests        formats   none
+job_file         core      none
+http             formats   none
 "
 
 say() { printf 'fuzz: %s\n' "$*"; }
@@ -47,13 +52,14 @@ install_tool() {
 # it costs the controller a fifth of its runs, and formats begin with a corpus of real ones.
 build() {
   install_tool
-  local target feature sanitizer group traces
-  for group in $(for target in "$@"; do printf '%s:%s\n' "$(of "$target" 2)" "$(of "$target" 3)"; done | sort -u); do
-    feature=${group%:*} sanitizer=${group#*:} traces=()
+  local target features sanitizer traces
+  for sanitizer in $(for target in "$@"; do of "$target" 3; done | sort -u); do
+    features=$(for target in "$@"; do [ "$(of "$target" 3)" != "$sanitizer" ] || of "$target" 2; done | sort -u | paste -sd,)
+    traces=()
     [ "$sanitizer" != none ] || traces=(--no-trace-compares)
-    say "building the targets that link $feature (sanitizer: $sanitizer)"
+    say "building the targets that link $features (sanitizer: $sanitizer)"
     RUSTC_BOOTSTRAP=1 CARGO_INCREMENTAL=0 PATH="$TOOL/bin:$PATH" "$CARGO" fuzz build --fuzz-dir tests/fuzz \
-      --target-dir "$TARGET_DIR" --features "$feature" --sanitizer "$sanitizer" "${traces[@]}"
+      --target-dir "$TARGET_DIR" --features "$features" --sanitizer "$sanitizer" "${traces[@]}"
   done
 }
 

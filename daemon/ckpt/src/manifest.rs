@@ -114,7 +114,8 @@ pub fn parse(text: &[u8], dir: &Path) -> Result<Checkpoint, String> {
     if body.format > FORMAT {
         return Err(format!("its format {} is newer than {FORMAT}", body.format));
     }
-    if digest(&body).map_err(unreadable)? != xxh3 {
+    // A fuzz target would not get past it, and whoever writes a manifest on purpose writes its digest.
+    if digest(&body).map_err(unreadable)? != xxh3 && !cfg!(fuzzing) {
         return Err("its manifest does not match its own digest".to_owned());
     }
     let shard = |entry: Entry| {

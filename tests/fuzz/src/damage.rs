@@ -1,4 +1,6 @@
-//! What a disk may do to values: fields that are gone, have another's value, or another number.
+//! What a disk, or another build, may do to values: fields that are gone, have another's value, or another number.
+//! Numbers stay such as a job may have: a database that finds flipped bits itself gives no others back, and those that
+//! count beyond what a u64 holds say nothing but that.
 
 use ciborium::Value;
 
@@ -32,7 +34,7 @@ pub fn damage(value: &mut Value, bytes: &mut Bytes<'_>) {
                 _ => all[at] = scalar(bytes),
             }
         }
-        Value::Integer(_) => *value = Value::from(bytes.number()),
+        Value::Integer(_) => *value = Value::from(bytes.short()),
         Value::Bool(flag) => *flag = !*flag,
         Value::Text(text) => match bytes.below(3) {
             0 => text.clear(),
@@ -52,6 +54,6 @@ fn scalar(bytes: &mut Bytes<'_>) -> Value {
         4 => Value::Array(Vec::new()),
         5 => Value::Map(Vec::new()),
         6 => Value::from(-i64::from(bytes.byte())),
-        _ => Value::from(bytes.number()),
+        _ => Value::from(bytes.short()),
     }
 }
