@@ -5,8 +5,8 @@
 #   scripts/fuzz.sh long [SECONDS] [TARGET...]    an hour each, one after the other, on all cores; what is found is
 #                                                 kept in the cache, and is where the next run begins
 #   scripts/fuzz.sh replay TARGET FILE            runs one input, with all that the target prints
-#   scripts/fuzz.sh keep [TARGET...]              makes the corpus that is checked in of all that the cache has: the
-#                                                 smallest inputs first, up to 32 KiB a target
+#   scripts/fuzz.sh keep [TARGET...]              adds the largest inputs of what the long runs found, minimised, to the
+#                                                 corpus that is checked in, in place of those that it added before
 #   scripts/fuzz.sh install                       no more than cargo-fuzz itself
 # A line a target says how many inputs it ran, how many it kept, and what they reached. What is found fails the run,
 # with the path of the input and the command that replays it.
@@ -21,6 +21,9 @@ CARGO="${CARGO:-cargo}"
 TARGET_DIR="${CARGO_TARGET_DIR:-target}/fuzz"
 HOST=$(rustc -vV | sed -n 's/^host: //p')
 FOUND="$CACHE/fuzz"
+# Inputs that `keep` adds to what is checked in of a target, and the bytes of all of them.
+KEPT=24
+KEPT_BYTES=32768
 
 # The target, the feature that it is built with, and the sanitizer. Where nothing that is reached has any `unsafe`, the
 # address sanitizer finds nothing, and costs half of the runs and a build of its own.
@@ -90,7 +93,7 @@ fuzz() {
 summary() {
   local target=$1 log=$2 status=$3 artifacts=$4 runs last rate
   runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log" | tail -1)
-  last=$(grep -aE '^#[0-9]+[: ].* cov: ' "$log" | tail -1 || true)
+  last=$(grep -aE '^#[0-9]+.* cov: ' "$log" | tail -1 || true)
   [ -n "$runs" ] || runs=$(sed -n 's/^#\([0-9]*\).*/\1/p' <<<"$last")
   rate=$(sed -n 's/.*exec\/s:\? *\([0-9]*\).*/\1/p' <<<"$last")
   printf '%-17s %12s runs  %6s/s  %s  %s\n' "$target" "${runs:-0}" "${rate:-?}" \
@@ -153,18 +156,19 @@ case $mode in
     ;;
   keep)
     for target in "${targets[@]}"; do
-      least=$(mktemp -d "${TMPDIR:-/tmp}/fuzz.XXXXXX")
-      run "$target" -merge=1 -max_len=1024 "$least" "tests/fuzz/corpus/$target" "$FOUND/$target" >/dev/null 2>&1
-      rm -f "tests/fuzz/corpus/$target"/*
-      # The smallest first, named by what they are.
-      left=$((32 * 1024))
+      corpus="tests/fuzz/corpus/$target" least=$(mktemp -d "${TMPDIR:-/tmp}/fuzz.XXXXXX")
+      mkdir -p "$corpus" "$FOUND/$target"
+      run "$target" -merge=1 -max_len=1024 "$least" "$FOUND/$target" >/dev/null 2>&1
+      # Those of before, which have names, stay; of the others the largest reach most.
+      find "$corpus" -type f -name 'found-*' -delete
+      left=$((KEPT_BYTES - $(find "$corpus" -type f -printf '%s\n' | awk '{ all += $1 } END { print all + 0 }')))
       while read -r size input; do
+        [ "$size" -le "$left" ] || continue
         left=$((left - size))
-        [ "$left" -ge 0 ] || break
-        cp "$input" "tests/fuzz/corpus/$target/$(sha1sum <"$input" | cut -c1-16)"
-      done < <(find "$least" -type f -printf '%s %p\n' | sort -n)
+        cp "$input" "$corpus/found-$(sha1sum <"$input" | cut -c1-12)"
+      done < <(find "$least" -type f -printf '%s %p\n' | sort -rn | awk -v most="$KEPT" 'NR <= most')
       rm -rf "$least"
-      say "$target keeps $(find "tests/fuzz/corpus/$target" -type f | wc -l) inputs"
+      say "$target keeps $(find "$corpus" -type f | wc -l) inputs"
     done
     ;;
 esac
