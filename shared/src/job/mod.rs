@@ -50,7 +50,7 @@ pub use sections::{
 };
 pub(crate) use units::seconds;
 pub use update::updatable;
-pub use validate::POOL_LIMIT;
+pub use validate::{BATCH_LIMIT, POOL_LIMIT};
 
 use crate::ids::Role;
 use serde::{Deserialize, Serialize};

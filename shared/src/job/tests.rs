@@ -167,6 +167,10 @@ const BAD: &[(&str, &str)] = &[
         ":10:1: `node.1.name` is \"a\"; another node has that name; give every node its own",
     ),
     (
+        "endless_batch",
+        ":7:1: `batch.responses` is 65536; a batch has at most 4194304 trajectories (`batch.prompts` x `batch.responses`)",
+    ),
+    (
         "endless_pool",
         ":7:11: `node.0.pools.train` is 4000000000; it must be 0 to 65536",
     ),

@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 
 /// Groups and members of a trajectory's key have 16 bits each.
 pub(super) const GROUP_LIMIT: u64 = 65_536;
+/// Most trajectories of one batch: each has a place in the controller's memory from its beginning on.
+pub const BATCH_LIMIT: u64 = 1 << 22;
 /// Most instances of one role; far above what one leader can drive, far below what overflows.
 pub(super) const INSTANCE_LIMIT: u64 = 10_000;
 /// Most places of one pool on one node: the controller looks at each when it asks where there is room.
@@ -112,6 +114,13 @@ impl Job {
             2,
             GROUP_LIMIT,
         )?;
+        let trajectories = u64::from(self.batch.prompts) * u64::from(self.batch.responses);
+        if trajectories > BATCH_LIMIT {
+            let must = format!(
+                "a batch has at most {BATCH_LIMIT} trajectories (`batch.prompts` x `batch.responses`)"
+            );
+            return Err(bad("batch.responses", self.batch.responses, must));
+        }
         whole(
             "train.micro_batch",
             self.train.micro_batch.into(),

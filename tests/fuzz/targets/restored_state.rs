@@ -40,13 +40,13 @@ fn damaged(stored: &Entries, bytes: &mut Bytes<'_>) -> Option<Entries> {
     for _ in 0..=bytes.below(3) {
         let at = bytes.below(all.len());
         let (key, value) = all.get_mut(at)?;
-        // A batch may be as large as a job file may say, and takes more memory then than a run may.
-        if key.first() == Some(&b'i') {
-            continue;
-        }
         match bytes.byte() {
             0..=199 => change(value, bytes),
-            200..=219 => drop(all.remove(at)),
+            200..=209 => drop(all.remove(at)),
+            210..=219 => {
+                let place = bytes.below(key.len());
+                key[place] = bytes.byte();
+            }
             220..=229 => {
                 let other = bytes.below(all.len());
                 all[at].1 = all[other].1.clone();

@@ -10,6 +10,7 @@ use crate::core::work::rewards::Rewards;
 use crate::core::work::trajectories::{RequestManager, Tally, Trajectories};
 use crate::ettr::{Ledger, Part, PartKey};
 use crate::ids::{InstanceId, Role};
+use crate::job::BATCH_LIMIT;
 use crate::phase::Phase;
 use std::collections::BTreeMap;
 
@@ -117,7 +118,8 @@ impl Read {
                 measured.put_back(self.instances.get_mut(at)?);
             }
             (EntryKey::Batch(batch), Value::Batch(shape)) => {
-                self.trajectories.open_as(batch, shape);
+                (shape.trajectories() <= BATCH_LIMIT)
+                    .then(|| self.trajectories.open_as(batch, shape))?;
             }
             (EntryKey::Trajectory(id), Value::Trajectory(t)) => {
                 self.trajectories.get(id)?;
@@ -137,7 +139,11 @@ impl Read {
             (EntryKey::Durations(role, phase), Value::Durations(seen)) => {
                 self.durations.push(((role, phase), seen));
             }
-            (EntryKey::Holder(id), Value::Holder(holder)) => self.holders.push((id, *holder)),
+            (EntryKey::Holder(id), Value::Holder(holder)) => {
+                // Their numbers are places in a list, too, and instances were read before.
+                self.instances.binary_search_by_key(&id, |i| i.id()).ok()?;
+                self.holders.push((id, *holder));
+            }
             _ => return None,
         }
         Some(())

@@ -1,5 +1,6 @@
 //! What engines have of the weights outlives the daemon, and builds in which it was stored elsewhere.
 use super::*;
+use crate::core::EntryError;
 use ciborium::Value;
 
 fn map_of(bytes: &[u8]) -> Vec<(Value, Value)> {
@@ -120,4 +121,36 @@ fn a_state_that_an_earlier_build_stored_in_one_piece_is_gone_on_with() {
     let core = Core::restore(CoreConfig::default(), state);
     assert_eq!(core.s.weights, fleet.core.s.weights);
     assert_eq!(core.s.roster.instances(), fleet.core.s.roster.instances());
+}
+
+/// As a damaged disk may have it: numbers that are places in a list, or how long one is.
+#[test]
+fn an_entry_of_an_engine_that_is_none_and_a_batch_of_any_size_are_refused() {
+    let mut fleet = fleet();
+    let entries = stored(&mut fleet.core);
+    let is_holder = |(key, _): &&(EntryKey, Vec<u8>)| matches!(key, EntryKey::Holder(_));
+    let holder = entries.iter().find(is_holder).unwrap().1.clone();
+    let shape = |prompts: u32, responses: u32| {
+        let side = |name: &str, n: u32| (Value::Text(name.to_owned()), Value::from(n));
+        let shape = Value::Map(vec![side("prompts", prompts), side("responses", responses)]);
+        let mut bytes = Vec::new();
+        ciborium::into_writer(&shape, &mut bytes).unwrap();
+        bytes
+    };
+    let read_with = |key: EntryKey, bytes: &[u8]| {
+        let mut read = Entries::default();
+        for (key, bytes) in &entries {
+            read.put(*key, Entry::decode(*key, bytes).unwrap());
+        }
+        read.put(key, Entry::decode(key, bytes).unwrap());
+        read.state().map(drop)
+    };
+    for (key, bytes) in [
+        (EntryKey::Holder(rollout(u32::MAX)), holder),
+        (EntryKey::Batch(900), shape(65_535, 65_535)),
+    ] {
+        let refused = read_with(key, &bytes).unwrap_err();
+        assert!(matches!(refused, EntryError::Misplaced(at) if at == key));
+    }
+    read_with(EntryKey::Batch(900), &shape(2, 8)).unwrap();
 }

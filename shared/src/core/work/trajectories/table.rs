@@ -115,6 +115,13 @@ pub struct Shape {
     responses: u32,
 }
 
+impl Shape {
+    /// How many trajectories a batch of it has.
+    pub fn trajectories(&self) -> u64 {
+        u64::from(self.prompts) * u64::from(self.responses)
+    }
+}
+
 impl Trajectories {
     /// In flight, and finished but not consumed.
     pub fn counts(&self) -> (u64, u64) {
