@@ -21,6 +21,8 @@ CARGO="${CARGO:-cargo}"
 TARGET_DIR="${CARGO_TARGET_DIR:-target}/fuzz"
 HOST=$(rustc -vV | sed -n 's/^host: //p')
 FOUND="$CACHE/fuzz"
+# 0: another one each time.
+SEED=0
 # Inputs that `keep` adds to what is checked in of a target, and the bytes of all of them.
 KEPT=24
 KEPT_BYTES=32768
@@ -82,7 +84,7 @@ fuzz() {
   mkdir -p "$grown" "$artifacts"
   rm -f "$log"
   local options=(-max_total_time="$seconds" -timeout=20 -rss_limit_mb=4096 -max_len=1024 -len_control=20
-    -print_final_stats=1 "-artifact_prefix=$artifacts")
+    -print_final_stats=1 "-artifact_prefix=$artifacts" -seed="$SEED")
   # Workers beyond the first are processes, which the first one counts.
   [ "$workers" = 1 ] || options+=("-fork=$workers")
   run "$target" "${options[@]}" "$grown" "tests/fuzz/corpus/$target" >"$log" 2>&1 || status=$?
@@ -136,7 +138,9 @@ esac
 
 case $mode in
   smoke)
-    # Each run begins with what is checked in and nothing else: two runs do the same.
+    # Each run begins with what is checked in and nothing else, and draws the same: two runs do the same, as far as they
+    # get. What is new to be found is for long runs.
+    SEED=1
     FOUND=$(mktemp -d "${TMPDIR:-/tmp}/fuzz.XXXXXX")
     [ "$(nproc)" -ge 2 ] && at_once=2 || at_once=1
     failed=0 running=0

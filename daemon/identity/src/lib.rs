@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!  the job's secret ──derive──► Authority ──issue("role/17")──► certificate, its key, the authority's
-//!    (each daemon has it)                                       certificate: one text in PEM, for one life
+//!    (its leader alone has it)                                  certificate: one text in PEM, for one life
 //! ```
-//! Each daemon of a job makes the same authority of the same secret: nothing has to be sent or kept, and a
-//! restarted daemon goes on certifying. Processes that were certified cannot make one: they never see that
-//! secret. A certificate says what it is for in a name of the form `robust://JOB/role/17`.
+//! The leader makes the same authority of the same secret after each start, and so goes on certifying. Nodes and
+//! roles that were certified can certify nobody: they never see that secret. A certificate says what it is for in a
+//! name of the form `robust://JOB/role/17`.
 
 mod addresses;
 mod engines;

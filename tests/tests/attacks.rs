@@ -1,0 +1,124 @@
+//! What somebody who is not of a running job gets of it, on its own machine.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+use nix::unistd::geteuid;
+use robust_tests::{Cluster, JobFile};
+use std::collections::BTreeSet;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The user `nobody`.
+const STRANGER: u32 = 65_534;
+
+/// What a shell script prints as another user, given these words.
+fn as_stranger(script: &str, words: impl IntoIterator<Item = String>) -> String {
+    let mut command = Command::new("/bin/sh");
+    command
+        .args(["-c", script, "sh"])
+        .args(words)
+        .current_dir("/");
+    let said = command.uid(STRANGER).gid(STRANGER).output().unwrap();
+    String::from_utf8_lossy(&said.stdout).into_owned()
+}
+
+/// All files and sockets below a folder.
+fn all_below(folder: &Path) -> Vec<String> {
+    let (mut folders, mut found) = (vec![folder.to_owned()], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            match entry.file_type().unwrap().is_dir() {
+                true => folders.push(entry.path()),
+                false => found.push(entry.path().display().to_string()),
+            }
+        }
+    }
+    found
+}
+
+/// The ports on which these processes listen for TCP.
+fn ports(pids: &[i32]) -> BTreeSet<u16> {
+    let sockets = |pid: &i32| {
+        let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter();
+        let links = open.flatten().flatten();
+        links
+            .filter_map(|fd| std::fs::read_link(fd.path()).ok())
+            .collect::<Vec<PathBuf>>()
+    };
+    let own: BTreeSet<PathBuf> = pids.iter().flat_map(sockets).collect();
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let listens = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        // 0A: it listens.
+        let mine = fields[3] == "0A" && own.contains(Path::new(&format!("socket:[{}]", fields[9])));
+        let (_, port) = fields[1].rsplit_once(':')?;
+        mine.then(|| u16::from_str_radix(port, 16).unwrap())
+    };
+    table.lines().skip(1).filter_map(listens).collect()
+}
+
+#[test]
+fn another_user_of_the_machine_gets_nothing_of_a_running_job() {
+    if !geteuid().is_root() {
+        return robust_needs::skip("no other user can be played", robust_needs::ROOT);
+    }
+    if robust_needs::program("curl").is_none() {
+        return;
+    }
+    let any = "127.0.0.1:0";
+    let listens = ["--listen", any, "--router", any, "--metrics", any];
+    let job = JobFile::small().set("job", "steps", 1000_i64);
+    let mut cluster = Cluster::start_with(&job, &listens);
+    let before = cluster.leader.until_step(2);
+    let state = std::fs::canonicalize(cluster.leader.state_dir()).unwrap();
+    let memory = robustd::state::snapshot_dir(&state);
+    let pids: Vec<i32> = cluster.leader.processes().iter().map(|p| p.0).collect();
+
+    // Secrets, sockets, checkpoints, trajectories, weights in shared memory.
+    let files = [all_below(&state), all_below(&memory)].concat();
+    let secrets = [
+        "token",
+        "authority.key",
+        "nodes.token",
+        "router.key",
+        "control.sock",
+    ];
+    for secret in secrets {
+        let path = state.join(secret).display().to_string();
+        assert!(files.contains(&path), "{secret} is not among {files:?}");
+    }
+    let read =
+        "for f; do cat \"$f\" > /dev/null 2>&1 && echo \"$f\"; test -w \"$f\" && echo \"$f\"; done";
+    assert_eq!(as_stranger(read, files), "");
+
+    // Their environment, which has keys, their memory, and their lives.
+    assert!(pids.len() > 5, "{pids:?}");
+    let struck = "for p; do cat /proc/$p/environ /proc/$p/mem > /dev/null 2>&1 && echo $p; \
+                  ls /proc/$p/fd > /dev/null 2>&1 && echo $p; kill -0 $p 2> /dev/null && echo $p; done";
+    assert_eq!(as_stranger(struck, pids.iter().map(i32::to_string)), "");
+
+    // Everything that listens: operators' API, nodes, router, metrics, engines, weights.
+    let ports = ports(&pids);
+    assert!(ports.len() >= 6, "{ports:?}");
+    let asked = "for port; do for path in generate pause_generation abort_request; do \
+                 curl -s -m 5 -o /dev/null -w '%{http_code} ' -H 'Content-Type: application/json' \
+                 -d '{\"text\": \"1+1=\", \"abort_all\": true}' http://127.0.0.1:$port/$path; done; done";
+    let answers = as_stranger(asked, ports.iter().map(u16::to_string));
+    let answers: Vec<&str> = answers.split_whitespace().collect();
+    assert_eq!(answers.len(), 3 * ports.len(), "{answers:?}");
+    // No key, no such thing, or nothing that is HTTP.
+    let refused = ["401", "404", "405", "000"];
+    assert!(
+        answers.iter().all(|code| refused.contains(code)),
+        "{answers:?}"
+    );
+    let keyless = answers.iter().filter(|code| **code == "401");
+    assert!(
+        keyless.count() >= 9,
+        "the router and two engines: {answers:?}"
+    );
+
+    // And the job did not notice.
+    let step = before["step"].as_u64().unwrap();
+    let after = cluster.leader.until_step(step + 2);
+    assert_eq!(after["incidents"].as_array().unwrap().len(), 0, "{after}");
+}
