@@ -7,7 +7,7 @@
 //! more must leave the list, so the list only gets shorter. `--no-capture` prints every line that makes a
 //! known circle.
 //!
-//! Tests may look into any room: code under `#[cfg(test)]` does not count. Nor does the top of the crate
+//! Tests may look into any room: code under `#[cfg(test)]` or `#[cfg(fuzzing)]` does not count. Nor does the top of the crate
 //! itself, which is there to put the rooms together.
 #![allow(clippy::unwrap_used)]
 #![allow(
@@ -245,7 +245,7 @@ mod tests {
                  const S: &str = \"crate::b \\\" crate::b\";\nconst R: &str = r#\"\" crate::b\"#;\n\
                  const Q: char = '\"'; fn f<'a>(x: &'a str) { a::crate_b(x) }\n\
                  #[cfg(test)]\nuse crate::b::{Y, Z};\n#[cfg(test)]\nmod tests { use crate::b::Y; }\n\
-                 #[cfg(test)]\nmod apart;\n";
+                 #[cfg(fuzzing)]\nmod apart;\n";
         let files = [
             TOP,
             ("a/mod.rs", a),

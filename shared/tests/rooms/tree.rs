@@ -258,21 +258,25 @@ fn closing(tokens: &[Token], open: usize) -> usize {
     tokens.len()
 }
 
+/// What says of code that no program has it.
+const NOT_BUILT: [&str; 2] = ["test", "fuzzing"];
 /// The words with which an item begins that may stand under `#[cfg(test)]`.
 const ITEMS: [&str; 12] = [
     "pub", "mod", "use", "fn", "impl", "struct", "enum", "const", "static", "type", "trait",
     "async",
 ];
 
-/// The file without the items under `#[cfg(test)]`.
+/// The file without the items under `#[cfg(test)]` and `#[cfg(fuzzing)]`.
 fn without_tests(tokens: &[Token]) -> Vec<Token> {
-    const TEST: [&str; 7] = ["#", "[", "cfg", "(", "test", ")", "]"];
     let (mut kept, mut at) = (Vec::new(), 0);
     while at < tokens.len() {
-        let attribute = tokens.get(at..at + TEST.len());
-        let is_test = attribute.is_some_and(|a| a.iter().zip(TEST).all(|(t, text)| t.is(text)));
-        match is_test {
-            true => at = after_item(tokens, at + TEST.len()),
+        let is_not_built = |word: &&str| {
+            let attribute = ["#", "[", "cfg", "(", word, ")", "]"];
+            let found = tokens.get(at..at + attribute.len());
+            found.is_some_and(|a| a.iter().zip(attribute).all(|(t, text)| t.is(text)))
+        };
+        match NOT_BUILT.iter().any(is_not_built) {
+            true => at = after_item(tokens, at + 7),
             false => {
                 kept.push(tokens[at].clone());
                 at += 1;
