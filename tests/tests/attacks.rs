@@ -89,6 +89,8 @@ fn another_user_of_the_machine_gets_nothing_of_a_running_job() {
     let read =
         "for f; do cat \"$f\" > /dev/null 2>&1 && echo \"$f\"; test -w \"$f\" && echo \"$f\"; done";
     assert_eq!(as_stranger(read, files), "");
+    let public = "/etc/passwd";
+    assert_eq!(as_stranger(read, [public.to_owned()]).trim(), public);
 
     // Their environment, which has keys, their memory, and their lives.
     assert!(pids.len() > 5, "{pids:?}");
