@@ -2,9 +2,9 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::{Holders, Unsealed, answer_named, unsealed};
-use rustls::ClientConfig;
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::version::TLS13;
+use rustls::{ClientConfig, RootCertStore};
 use std::io;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -48,6 +48,26 @@ async fn between<T, F: Future<Output = io::Result<T>>>(
     });
     let called = call(TcpStream::connect(addr).await.unwrap()).await;
     (answering.await.unwrap(), called)
+}
+
+/// One that believes these, and shows this of itself.
+fn showing(
+    roots: &Arc<RootCertStore>,
+    own: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
+) -> Caller {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&TLS13])
+        .unwrap()
+        .with_root_certificates(Arc::clone(roots));
+    let config = match own {
+        Some((chain, key)) => config.with_client_auth_cert(chain, key).unwrap(),
+        None => config.with_no_client_auth(),
+    };
+    Caller {
+        connector: Arc::new(config).into(),
+        name: ServerName::try_from(MEMBER).unwrap(),
+    }
 }
 
 async fn talk(caller: Caller, stream: TcpStream) -> io::Result<Vec<u8>> {
@@ -98,20 +118,9 @@ async fn a_node_can_certify_nobody() {
         .collect::<Result<_, _>>()
         .unwrap();
     let roots = Certified::from_pem(&[own.pem, key.pem()].concat());
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&TLS13])
-        .unwrap()
-        .with_root_certificates(roots.unwrap().roots)
-        .with_client_auth_cert(
-            certificates[..2].to_vec(),
-            PrivateKeyDer::from_pem_slice(chain.as_bytes()).unwrap(),
-        )
-        .unwrap();
-    let caller = Caller {
-        connector: Arc::new(config).into(),
-        name: ServerName::try_from(MEMBER).unwrap(),
-    };
+    let roots = roots.unwrap().roots;
+    let key = PrivateKeyDer::from_pem_slice(chain.as_bytes()).unwrap();
+    let caller = showing(&roots, Some((certificates[..2].to_vec(), key)));
     let (answered, called) = between(&leader, |stream| talk(caller, stream)).await;
     let error = answered.unwrap_err();
     assert_eq!(unsealed(&error), Some(Unsealed::OtherToken), "{error:?}");
@@ -120,14 +129,8 @@ async fn a_node_can_certify_nobody() {
 
 #[tokio::test]
 async fn a_caller_without_a_certificate_and_one_of_a_role_are_refused() {
-    let provider = || Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let leader = of(SECRET);
     let Certified { roots, .. } = Certified::by(&leader.0, "x", MEMBER).unwrap();
-    let without = ClientConfig::builder_with_provider(provider())
-        .with_protocol_versions(&[&TLS13])
-        .unwrap()
-        .with_root_certificates(Arc::clone(&roots))
-        .with_no_client_auth();
     // What a role has in its environment.
     let role = Authority::of(&[7; 32], "demo")
         .unwrap()
@@ -135,17 +138,8 @@ async fn a_caller_without_a_certificate_and_one_of_a_role_are_refused() {
         .unwrap();
     let certificate = CertificateDer::from_pem_slice(role.as_bytes()).unwrap();
     let key = PrivateKeyDer::from_pem_slice(role.as_bytes()).unwrap();
-    let of_a_role = ClientConfig::builder_with_provider(provider())
-        .with_protocol_versions(&[&TLS13])
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_client_auth_cert(vec![certificate], key)
-        .unwrap();
-    for config in [without, of_a_role] {
-        let caller = Caller {
-            connector: Arc::new(config).into(),
-            name: ServerName::try_from(MEMBER).unwrap(),
-        };
+    for shown in [None, Some((vec![certificate], key))] {
+        let caller = showing(&roots, shown);
         let (answered, called) = between(&leader, |stream| talk(caller, stream)).await;
         let error = answered.unwrap_err();
         assert_eq!(unsealed(&error), Some(Unsealed::OtherToken), "{error:?}");
