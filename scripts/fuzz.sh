@@ -18,7 +18,7 @@ VERSION=0.13.2
 CACHE="${ROBUST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/robust}"
 TOOL="$CACHE/cargo-fuzz-$VERSION"
 CARGO="${CARGO:-cargo}"
-TARGET_DIR="${CARGO_TARGET_DIR:-target}/fuzz"
+TARGET_DIR="$(realpath -m "${CARGO_TARGET_DIR:-target}")/fuzz"
 HOST=$(rustc -vV | sed -n 's/^host: //p')
 FOUND="$CACHE/fuzz"
 # 0: another one each time.
