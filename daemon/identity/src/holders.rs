@@ -33,12 +33,18 @@ pub struct Holders {
 impl Holders {
     /// Of the text of a token file; blanks around it do not count.
     pub fn of(token: &str) -> Result<Self, IdentityError> {
-        let derive = |context| blake3::derive_key(context, token.trim().as_bytes());
-        let name = blake3::Hash::from(derive(NAME)).to_hex();
+        let secret = blake3::derive_key(CONTEXT, token.trim().as_bytes());
         Ok(Self {
-            authority: Authority::of(&derive(CONTEXT), "holders")?,
-            name: format!("{}.{DOMAIN}", &name[..32]),
+            authority: Authority::of(&secret, "holders")?,
+            name: Self::name_of(token),
         })
+    }
+
+    /// The name of a token by itself, for which no key is made.
+    pub fn name_of(token: &str) -> String {
+        let name = blake3::derive_key(NAME, token.trim().as_bytes());
+        let name = blake3::Hash::from(name).to_hex();
+        format!("{}.{DOMAIN}", &name[..32])
     }
 
     /// The name of the token, by which its holders call the daemon: a digest that tells nothing else.

@@ -123,23 +123,10 @@ fn job_secret(
         return Ok(JobSecret::load_or_create(&own, None)?);
     }
     let of = |path: &Path| read_private(path, Readers::Owner);
-    let known = match (named, of(&nodes)?) {
-        (Some(named), _) => Some(named.reveal().to_owned()),
-        (None, Some(text)) => Some(text),
-        (None, None) => {
-            let text = of(&operators)?;
-            if text.is_some() {
-                tracing::warn!(
-                    "operators need a copy of the new {}: the one before is the job's own from now on",
-                    operators.display()
-                );
-                fs::remove_file(&operators).map_err(|source| Failure::Start {
-                    what: "a token for operators",
-                    source,
-                })?;
-            }
-            text
-        }
+    let (known, of_operators) = match (named, of(&nodes)?) {
+        (Some(named), _) => (Some(named.reveal().to_owned()), false),
+        (None, Some(text)) => (Some(text), false),
+        (None, None) => (of(&operators)?, true),
     };
     if known.is_some() {
         tracing::warn!(
@@ -148,7 +135,19 @@ fn job_secret(
             own.display()
         );
     }
-    Ok(JobSecret::load_or_create(&own, known.as_deref())?)
+    let secret = JobSecret::load_or_create(&own, known.as_deref())?;
+    // Not before it is kept: the roles that live have nothing else.
+    if of_operators && known.is_some() {
+        tracing::warn!(
+            "operators need a copy of the new {}: the one before is the job's own from now on",
+            operators.display()
+        );
+        fs::remove_file(&operators).map_err(|source| Failure::Start {
+            what: "a token for operators",
+            source,
+        })?;
+    }
+    Ok(secret)
 }
 
 /// Who may become a node.

@@ -101,18 +101,18 @@ pub(super) async fn run(
         if link.joined {
             pause = PAUSE.0;
         }
+        // One attempt with the token after one with the certificate: that was of a stranger, maybe, who listened where
+        // the leader does, and a token that is used up gives no other.
+        let enrolls = known && credentials.token().is_some();
+        known = true;
         let event = match broken {
             Broken::Lost(reason) => LinkEvent::Lost { reason },
-            // With a token it is enrolled next, and refused if it is not.
-            Broken::Unknown(reason) if known && credentials.token().is_some() => {
+            Broken::Unknown(reason) if enrolls => {
                 known = false;
                 LinkEvent::Lost { reason }
             }
             Broken::Unknown(reason) | Broken::Refused(reason) => LinkEvent::Refused { reason },
         };
-        if link.joined {
-            known = true;
-        }
         if events.send(event).is_err() {
             return;
         }

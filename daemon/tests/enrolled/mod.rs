@@ -33,6 +33,11 @@ impl Cluster {
     }
 }
 
+/// Steps are made, and each of the seven roles has a process; a leader that was just started knows none yet.
+fn is_whole(status: &v1::Status) -> bool {
+    status.step >= 2 && status.roles.iter().filter(|r| r.pid > 0).count() == 7
+}
+
 #[tokio::test]
 async fn each_machine_becomes_a_node_with_a_token_of_its_own_and_stays_one_without() {
     let mut cluster = Cluster::new(1000);
@@ -41,7 +46,7 @@ async fn each_machine_becomes_a_node_with_a_token_of_its_own_and_stays_one_witho
     cluster.token("", "token-c").await;
     cluster.join_with("b", "token-b", &["--name", "b"]);
     cluster.join_with("c", "token-c", &["--name", "c"]);
-    let before = cluster.wait_for("second step", |s| s.step >= 2).await;
+    let before = cluster.wait_for("everybody", is_whole).await;
     assert!(!cluster.file("state-a/nodes.token").exists());
     // Somebody has read a token, which was used; and one for a node makes no other.
     for (token, name) in [("token-c", "d"), ("token-b", "d")] {
@@ -61,7 +66,9 @@ async fn each_machine_becomes_a_node_with_a_token_of_its_own_and_stays_one_witho
     cluster.kill("c");
     cluster.join_again("c");
     let step = before.step;
-    let after = cluster.wait_for("more steps", |s| s.step > step + 2).await;
+    let after = cluster
+        .wait_for("more steps", |s| s.step > step + 2 && is_whole(s))
+        .await;
     assert_eq!(pids(&before), pids(&after), "{}", cluster.logs());
     let all = cluster.joins().await;
     let names: Vec<_> = all
@@ -73,6 +80,35 @@ async fn each_machine_becomes_a_node_with_a_token_of_its_own_and_stays_one_witho
     let used = all.tokens.iter().find(|t| t.id == of_b).unwrap();
     assert_eq!(used.used_by, "b");
     assert!(cluster.log("d").contains("token create"));
+}
+
+/// A stranger, or another job's leader, at the address of the node's own: what the node has proves nothing to it.
+#[tokio::test]
+async fn a_node_that_met_a_stranger_at_its_leaders_address_comes_back_with_its_certificate() {
+    let mut cluster = Cluster::new(1000);
+    cluster.lead_with(&["--single-use-tokens"]);
+    for (node, token) in [("b", "token-b"), ("c", "token-c")] {
+        cluster.token(node, token).await;
+        cluster.join_with(node, token, &["--name", node]);
+    }
+    let before = cluster.wait_for("everybody", is_whole).await;
+    cluster.kill("a");
+    let stranger = robust_identity::NodeAuthority::of("another leader's secret").unwrap();
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", cluster.port())).await;
+    let listener = listener.unwrap();
+    for _ in 0..8 {
+        let (stream, _) = listener.accept().await.unwrap();
+        let answering = stranger.answering().unwrap();
+        let answered = robust_identity::answer_named(stream, |_| Some((answering, ()))).await;
+        assert!(answered.is_err(), "nobody believes it");
+    }
+    drop(listener);
+    cluster.lead_with(&["--single-use-tokens"]);
+    let step = before.step;
+    let after = cluster
+        .wait_for("more steps", |s| s.step > step + 2 && is_whole(s))
+        .await;
+    assert_eq!(pids(&before), pids(&after), "{}", cluster.logs());
 }
 
 #[tokio::test]
@@ -111,14 +147,16 @@ async fn a_node_whose_certificate_is_taken_back_is_out_at_once_and_the_job_goes_
 #[tokio::test]
 async fn a_leader_that_lost_its_secret_is_joined_again_by_nodes_that_have_a_token() {
     let mut cluster = crate::three(1000);
-    let before = cluster.wait_for("second step", |s| s.step >= 2).await;
+    let before = cluster.wait_for("everybody", is_whole).await;
     cluster.kill("a");
     for file in ["authority.key", "joins.json"] {
         std::fs::remove_file(cluster.file("state-a").join(file)).unwrap();
     }
     cluster.lead();
     let step = before.step;
-    let after = cluster.wait_for("more steps", |s| s.step > step + 2).await;
+    let after = cluster
+        .wait_for("more steps", |s| s.step > step + 2 && is_whole(s))
+        .await;
     assert_eq!(pids(&before), pids(&after), "{}", cluster.logs());
     let enrolled = cluster.log("b").matches("enrolled as b").count();
     assert_eq!(enrolled, 2, "{}", cluster.log("b"));
