@@ -70,13 +70,16 @@ async fn each_machine_becomes_a_node_with_a_token_of_its_own_and_stays_one_witho
         .wait_for("more steps", |s| s.step > step + 2 && is_whole(s))
         .await;
     assert_eq!(pids(&before), pids(&after), "{}", cluster.logs());
-    let all = cluster.joins().await;
-    let names: Vec<_> = all
-        .nodes
-        .iter()
-        .map(|n| (n.name.as_str(), n.joined))
-        .collect();
-    assert_eq!(names, [("b", true), ("c", true)]);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let all = loop {
+        let all = cluster.joins().await;
+        let names = all.nodes.iter().map(|n| (n.name.as_str(), n.joined));
+        if names.eq([("b", true), ("c", true)]) {
+            break all;
+        }
+        assert!(Instant::now() < deadline, "{all:?}\n{}", cluster.logs());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
     let used = all.tokens.iter().find(|t| t.id == of_b).unwrap();
     assert_eq!(used.used_by, "b");
     assert!(cluster.log("d").contains("token create"));
