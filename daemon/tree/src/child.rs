@@ -1,6 +1,8 @@
 //! Starting the child.
-use crate::netns::{Namespace, Plan, Way};
-use crate::{apart, netns};
+use crate::hidden::{Hidden, NotHidden};
+use crate::netns::{Namespace, Way};
+use crate::unshared::Plan;
+use crate::{apart, hidden};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, getppid, pidfd_open, pidfd_send_signal,
@@ -33,6 +35,8 @@ pub struct ChildSpec {
     pub stderr: OwnedFd,
     /// A network of its own, made in the way that [`permitted`](crate::permitted) found.
     pub network: Option<Way>,
+    /// What it does not see, and who it is; [`Hidden::permitted`] says whether that can be.
+    pub hidden: Option<Hidden>,
 }
 
 /// Why a child could not be started.
@@ -57,13 +61,21 @@ pub enum StartError {
         /// The system's words.
         source: io::Error,
     },
-    /// The program, or the network of its own, cannot be started.
-    #[error("cannot start {program} in a network of its own: {source}")]
+    /// The program cannot be started, or what it was to have for itself cannot be made.
+    #[error("cannot start {program} with a network or a view of files of its own: {source}")]
     ExecIsolated {
         /// The program.
         program: String,
         /// The system's words.
         source: io::Error,
+    },
+    /// Nothing can be hidden from it.
+    #[error("cannot hide anything from {program}: {source}")]
+    NotHidden {
+        /// The program.
+        program: String,
+        /// Why.
+        source: NotHidden,
     },
     /// It started, cannot be held, and was killed again.
     #[error("cannot hold {program}, process {pid}: {source}")]
@@ -99,17 +111,22 @@ impl Child {
     /// 2 only. Blocks until it runs its program.
     pub fn start(spec: ChildSpec) -> Result<Self, StartError> {
         let program = spec.argv.first().ok_or(StartError::NoProgram)?.clone();
+        if spec.hidden.as_ref().is_some_and(|of| of.way().is_none()) {
+            let source = NotHidden::Root;
+            return Err(StartError::NotHidden { program, source });
+        }
         become_subreaper().map_err(|source| StartError::Subreaper {
             program: program.clone(),
             source,
         })?;
         // Whatever appears from now on belongs to the child's tree.
         apart::set_present_apart();
-        let network = spec.network;
+        let way = spec.way();
+        let network = spec.network.and(way);
         let started = on_lasting_thread(move || spawn(spec)).and_then(|started| started);
         let pid = started.map_err(|source| {
             let program = program.clone();
-            match network {
+            match way {
                 None => StartError::Exec { program, source },
                 Some(_) => StartError::ExecIsolated { program, source },
             }
@@ -168,28 +185,52 @@ fn kill_child(pid: u32) {
 }
 
 fn spawn(spec: ChildSpec) -> io::Result<u32> {
+    let way = spec.way();
     let mut command = Command::new(&spec.argv[0]);
     command
         .args(&spec.argv[1..])
         .env_clear()
         .envs([KEEP_ENVIRONMENT])
         .envs(spec.env)
-        .current_dir(spec.cwd)
         .stdin(Stdio::null())
         .stdout(spec.stdout)
         .stderr(spec.stderr);
-    prepare(&mut command, spec.network.map(netns::Plan::new));
+    let unshared = match (way, spec.hidden) {
+        (Some(way), Some(hidden)) => {
+            let hidden = hidden::Plan::new(&hidden, &spec.cwd)?;
+            Some(Plan::new(way, spec.network.is_some(), Some(hidden)))
+        }
+        (way, _) => {
+            command.current_dir(spec.cwd);
+            way.map(Plan::network)
+        }
+    };
+    prepare(&mut command, unshared);
     Ok(command.spawn()?.id())
+}
+
+impl ChildSpec {
+    /// In which way all that it has for itself is made. None where there is nothing of that.
+    fn way(&self) -> Option<Way> {
+        let hidden = self.hidden.as_ref().and_then(Hidden::way);
+        match (self.network, hidden) {
+            // One user namespace is made for both.
+            (Some(Way::UserNamespace), Some(_)) | (Some(_), Some(Way::UserNamespace)) => {
+                Some(Way::UserNamespace)
+            }
+            (network, hidden) => hidden.or(network),
+        }
+    }
 }
 
 /// What the child does between fork and exec.
 #[allow(unsafe_code)]
-fn prepare(command: &mut Command, network: Option<Plan>) {
+fn prepare(command: &mut Command, mut unshared: Option<Plan>) {
     let parent = getpid();
     let in_child = move || {
         // First, since new credentials clear the parent-death signal.
-        if let Some(network) = &network {
-            network.enter_new()?;
+        if let Some(unshared) = &mut unshared {
+            unshared.enter()?;
         }
         set_parent_process_death_signal(Some(Signal::KILL))?;
         if getppid() != Some(parent) {

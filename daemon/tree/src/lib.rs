@@ -7,6 +7,7 @@
 //!   own network?        this process's   pidfds tell of deaths       in /dev/shm
 //!                                │
 //!                                └─► Namespace::connect, into the child's own network
+//! Hidden: folders that the child does not see, though its user may read them
 //! ```
 //! The child stays in the caller's session and process group, so that who kills that group kills
 //! the child too. What leaves the group is found all the same: the caller is its tree's subreaper,
@@ -22,6 +23,7 @@
 //!   before the engine.
 mod apart;
 mod child;
+mod hidden;
 mod leftovers;
 mod netns;
 mod policy;
@@ -30,9 +32,11 @@ mod proc;
 mod shm;
 mod title;
 mod tree;
+mod unshared;
 
 pub use apart::apart;
 pub use child::{Child, ChildSpec, StartError, become_subreaper};
+pub use hidden::{Hidden, NotHidden, User, UserError};
 pub use leftovers::{ENGINE_VARIABLE, Leftover, leftovers};
 pub use netns::{Namespace, NotPermitted, Way, permitted};
 pub use policy::{How, Policy};

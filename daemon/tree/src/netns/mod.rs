@@ -4,11 +4,12 @@
 //! Sockets stay in the network they were made in. So the caller only makes them inside, and then
 //! uses them as any other.
 mod inside;
-mod plan;
+mod loopback;
 
-pub(crate) use plan::Plan;
+pub(crate) use loopback::loopback_up;
 
 use crate::apart;
+use crate::unshared::Plan;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -43,8 +44,8 @@ pub struct NotPermitted {
 /// Finds how a network namespace can be made, by making one in a process that ends at once.
 pub fn permitted() -> Result<Way, NotPermitted> {
     let attempt = |way| {
-        let plan = Plan::new(way);
-        within_throw_away(move || plan.enter_new())
+        let mut plan = Plan::network(way);
+        within_throw_away(move || plan.enter())
     };
     let Err(privileged) = attempt(Way::Privileged) else {
         return Ok(Way::Privileged);
@@ -57,7 +58,7 @@ pub fn permitted() -> Result<Way, NotPermitted> {
 
 /// Runs `work` in a forked process that ends without ever running a program.
 #[allow(unsafe_code)]
-fn within_throw_away(
+pub(crate) fn within_throw_away(
     mut work: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
 ) -> io::Result<()> {
     let mut command = Command::new("/nonexistent");
@@ -65,7 +66,7 @@ fn within_throw_away(
         Ok(()) => Err(io::Error::from_raw_os_error(libc::ECANCELED)),
         Err(error) => Err(error),
     };
-    // SAFETY: `work` is one of `Plan::enter_new` and `inside::hand_out`, which make async-signal-
+    // SAFETY: `work` is one of `Plan::enter` and `inside::hand_out`, which make async-signal-
     // safe system calls only, and neither allocate nor lock.
     unsafe {
         command.pre_exec(stop);

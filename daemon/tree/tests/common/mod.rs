@@ -66,10 +66,19 @@ pub fn plays(part: &str) -> bool {
 
 impl Other {
     /// Starts `test` anew to play a part, as the leader of a process group; it dies with this one.
-    #[allow(unsafe_code)]
     pub fn start(test: &str, part: &str, arguments: &[&Path]) -> Self {
+        Self::start_by(
+            Command::new(std::env::current_exe().unwrap()),
+            test,
+            part,
+            arguments,
+        )
+    }
+
+    /// The same by a command that runs this program.
+    #[allow(unsafe_code)]
+    pub fn start_by(mut command: Command, test: &str, part: &str, arguments: &[&Path]) -> Self {
         let log = tempfile::NamedTempFile::new().unwrap();
-        let mut command = Command::new(std::env::current_exe().unwrap());
         command.args([test, "--exact", "--nocapture"]).env(AS, part);
         for (n, argument) in arguments.iter().enumerate() {
             command.env(format!("T_ARGUMENT_{n}"), argument);
@@ -133,7 +142,32 @@ pub fn hosted(test: &str, body: impl FnOnce()) {
     if plays("host") {
         return body();
     }
-    let mut host = Other::start(test, "host", &[]);
+    host(Other::start(test, "host", &[]));
+}
+
+/// The same, as a user who is not root and has no rights: root plays one in a user namespace, where its own files
+/// are still its own. False where that is not possible.
+pub fn hosted_without_rights(test: &str, body: impl FnOnce()) {
+    if plays("host") {
+        return body();
+    }
+    let this = std::env::current_exe().unwrap();
+    let command = match rustix::process::geteuid().is_root() {
+        false => Command::new(this),
+        true => {
+            if robust_needs::program("unshare").is_none() {
+                return;
+            }
+            let mut command = Command::new("unshare");
+            command.args(["--user", "--map-user=1000", "--map-group=1000"]);
+            command.arg(this);
+            command
+        }
+    };
+    host(Other::start_by(command, test, "host", &[]));
+}
+
+fn host(mut host: Other) {
     let deadline = Instant::now() + Duration::from_secs(120);
     let status = loop {
         if let Some(status) = host.process.try_wait().unwrap() {
@@ -171,6 +205,7 @@ pub fn spec(dir: &Path, argv: &[&str], network: Option<Way>) -> ChildSpec {
         stderr: stdout.try_clone().unwrap().into(),
         stdout: stdout.into(),
         network,
+        hidden: None,
     }
 }
 
