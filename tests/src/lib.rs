@@ -61,6 +61,18 @@ impl Daemon {
         Self::start_by(job, env, vec![robustd])
     }
 
+    /// The same, as a user without rights: root plays one in a user namespace, where its files are still its own.
+    pub fn start_unprivileged(job: &JobFile, env: &[(&str, &str)]) -> Self {
+        let robustd = bin("robustd").to_string_lossy().into_owned();
+        let played = ["unshare", "--user", "--map-user=1000", "--map-group=1000"];
+        let mut command: Vec<String> = Vec::new();
+        if nix::unistd::geteuid().is_root() {
+            command.extend(played.map(str::to_owned));
+        }
+        command.push(robustd);
+        Self::start_by(job, env, command)
+    }
+
     /// The same, in a network namespace whose loopback is slow, and over which weights go.
     pub fn start_on(job: &JobFile, net: &SlowLoopback) -> Self {
         let job = &job.clone().set("weights", "transport", "tls");

@@ -71,6 +71,7 @@ mod tests {
             stdout: output().into(),
             stderr: output().into(),
             network: None,
+            hidden: None,
         });
         Tree::watch(child.unwrap(), Policy::default(), died).unwrap()
     }

@@ -65,6 +65,13 @@ impl Home {
     pub fn take(&self) -> Result<(), HomeError> {
         self.clear()?;
         let run = self.run();
+        // What an earlier program left: none of it is followed or kept.
+        match fs::remove_dir_all(&run) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(failed("removing", &run)(error));
+            }
+            _ => {}
+        }
         let mut private = fs::DirBuilder::new();
         private.recursive(true).mode(0o700);
         private.create(&run).map_err(failed("making", &run))?;
@@ -77,12 +84,7 @@ impl Home {
             Ok(_) => {}
             Err(error) => tracing::warn!(%error, "what earlier engines left stays"),
         }
-        match fs::remove_file(self.socket()) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(failed("removing", &self.socket())(error))
-            }
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     /// What marks this instance's engine.

@@ -47,6 +47,7 @@ pub mod process;
 pub mod ready;
 pub mod run;
 pub mod service;
+mod sight;
 pub mod slot;
 pub mod state;
 pub mod trainer;

@@ -16,10 +16,14 @@ use robust_shared::job::{
     AgentCommand, DEVICES_VARIABLE, Isolate, Job, Missing, Placeholder, RolloutCommand, Service,
     Stop, StopSignal, Template, TemplateError, TrainerCommand,
 };
-use robust_tree::{Child, ChildSpec, ENGINE_VARIABLE, EndPlan, Signal, Way, lend_ports, permitted};
+use robust_tree::{
+    Child, ChildSpec, ENGINE_VARIABLE, EndPlan, Hidden, Signal, User, UserError, Way, lend_ports,
+    permitted,
+};
 
 use crate::connect::Address;
 use crate::home::Home;
+use crate::sight::Sight;
 use crate::trainer::gang::{Member, Variables};
 
 /// How long killed processes may take to go.
@@ -63,6 +67,30 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+    /// There is no such user.
+    #[error("{at}.user: {source}")]
+    User {
+        /// The table of the job file.
+        at: String,
+        /// Why not.
+        source: UserError,
+    },
+    /// The job file wants the state directory hidden, or another user, and that cannot be had here.
+    #[error(
+        "the state directory cannot be hidden from the program: {0}; permit user namespaces (sysctl \
+         user.max_user_namespaces), run robustd as root and name a `user` in the command's table, or set \
+         job.hide_state"
+    )]
+    NotHidden(#[from] robust_tree::NotHidden),
+    /// It would not find itself.
+    #[error(
+        "it starts in {}, which is hidden from it with the state directory: keep programs and state directory apart",
+        path.display()
+    )]
+    HiddenFolder {
+        /// Where it starts.
+        path: PathBuf,
+    },
     /// The output of the program has nowhere to go.
     #[error("the program's output: {0}")]
     Output(#[source] io::Error),
@@ -79,6 +107,8 @@ pub struct Command {
     cwd: PathBuf,
     network: Option<Way>,
     address: Option<Reached>,
+    user: Option<User>,
+    hidden: Option<Hidden>,
 }
 
 /// A program as a table of the job file describes it.
@@ -88,6 +118,7 @@ struct Program<'a> {
     env: &'a BTreeMap<String, String>,
     inherit: &'a [String],
     cwd: &'a PathBuf,
+    user: Option<&'a String>,
 }
 
 /// What the placeholders of a command say.
@@ -209,6 +240,7 @@ impl Command {
             env: &command.env,
             inherit: &command.inherit,
             cwd: &command.cwd,
+            user: command.user.as_ref(),
         };
         let address = Some(match uses_socket {
             true => Reached::Socket(home.socket()),
@@ -250,6 +282,7 @@ impl Command {
             env: &command.env,
             inherit: &command.inherit,
             cwd: &command.cwd,
+            user: None,
         };
         let mut filled = Self::fill(&program, &values, (None, None), home)?;
         let own: Vec<_> = filled.env.drain(..).collect();
@@ -287,6 +320,7 @@ impl Command {
             env: &command.env,
             inherit: &command.inherit,
             cwd: &command.cwd,
+            user: command.user.as_ref(),
         };
         let mut filled = Self::fill(&program, &values, (None, None), home)?;
         let own = [
@@ -329,6 +363,7 @@ impl Command {
             env: &service.env,
             inherit: &service.inherit,
             cwd: &service.cwd,
+            user: service.user.as_ref(),
         };
         Self::fill(&program, &values, (None, None), home)
     }
@@ -355,7 +390,13 @@ impl Command {
         let inherited = |name: &String| Some((name.into(), std::env::var_os(name)?));
         let mut env: Vec<(OsString, OsString)> =
             program.inherit.iter().filter_map(inherited).collect();
+        let user = program.user.map(|name| User::find(name));
+        let user = user.transpose().map_err(|source| StartError::User {
+            at: program.at.clone(),
+            source,
+        })?;
         // Before its own: who says otherwise in `env` is heard.
+        env.extend(user.iter().flat_map(User::environment));
         let devices = values.devices.as_ref();
         env.extend(devices.map(|of| (DEVICES_VARIABLE.into(), of.into())));
         let engines = std::env::var_os(ENGINES_KEY_VARIABLE);
@@ -371,7 +412,15 @@ impl Command {
             cwd: program.cwd.clone(),
             network,
             address,
+            user,
+            hidden: None,
         })
+    }
+
+    /// With what it does not see of the job's files, and as whom it runs.
+    pub fn with(mut self, sight: &Sight<'_>) -> Result<Self, StartError> {
+        self.hidden = sight.hidden(self.user.as_ref(), &self.cwd, &mut self.env)?;
+        Ok(self)
     }
 
     /// Starts it, and says where it listens, if the shim is to know. Its output goes where this
@@ -381,7 +430,12 @@ impl Command {
         let (stdout, stderr) = log()
             .and_then(|out| Ok((out, log()?)))
             .map_err(StartError::Output)?;
-        tracing::info!(argv = ?self.argv, network = ?self.network, "starting the program");
+        tracing::info!(
+            argv = ?self.argv,
+            network = ?self.network,
+            state_hidden = self.hidden.is_some(),
+            "starting the program"
+        );
         let mut child = Child::start(ChildSpec {
             argv: self.argv,
             env: self.env,
@@ -389,6 +443,7 @@ impl Command {
             stdout,
             stderr,
             network: self.network,
+            hidden: self.hidden,
         })?;
         let local = |port| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
         let network = child.take_namespace();

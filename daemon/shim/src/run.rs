@@ -31,9 +31,10 @@ use crate::hosted::{Hosted, failure, says_why};
 use crate::log;
 use crate::process::{self, Command, OfReplica, own_folder};
 use crate::ready::{self, NotReady};
+use crate::sight::Sight;
 use crate::slot::{self, Slot};
 use crate::state::State;
-use crate::weights::{Files, FilesError, Loader, Settings};
+use crate::weights::{Files, FilesError, Loader, Readers, Settings};
 
 /// How often what a program holds in shared memory is written down.
 pub(crate) const LEDGER_EVERY: Duration = Duration::from_secs(1);
@@ -214,7 +215,14 @@ pub fn run(
         incarnation: args.incarnation,
         advertise: args.bind,
     };
-    let command_line = Command::of(&of, &command, &home)?;
+    let sight = Sight {
+        hide: args.job.job.hide_state,
+        socket: Some(&args.host_socket),
+        home: &home,
+        folder: &folder,
+        rank: false,
+    };
+    let command_line = Command::of(&of, &command, &home)?.with(&sight)?;
     let (hosted, address) = Hosted::start(command_line, &home, Policy::default(), deaths)?;
     // An engine's command always has one.
     let address = address.ok_or(ShimError::NoCommand)?;
@@ -383,7 +391,11 @@ impl Shim {
             .map(robust_proto::manifest::tensors)
             .unwrap_or_default();
         let model = self.args.model_folder()?;
-        let files = Files::new(&self.home.weights(), model, &tensors)?;
+        let readers = match &self.command.user {
+            Some(_) => Readers::Engine,
+            None => Readers::Owner,
+        };
+        let files = Files::new(&self.home.weights(), model, &tensors, readers)?;
         let slots = Slots::over(&self.transport, files.buffers());
         feeding.loader.lie_in(files);
         let engine: Arc<dyn Engine> = Arc::clone(&feeding.loader) as _;

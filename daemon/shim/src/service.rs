@@ -26,6 +26,7 @@ use crate::hosted::{Hosted, failure, says_why};
 use crate::process::{self, Command, OfService};
 use crate::ready;
 use crate::run::{LEDGER_EVERY, ShimError};
+use crate::sight::Sight;
 
 /// Pause between questions to a service that starts.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -101,7 +102,14 @@ pub fn run(args: &ServiceArgs) -> Result<u8, ShimError> {
         bind: args.bind,
         folder: &args.folder,
     };
-    let command = Command::of_service(&of, service, &home)?;
+    let sight = Sight {
+        hide: job.job.hide_state,
+        socket: Some(&args.host_socket),
+        home: &home,
+        folder: &args.folder,
+        rank: false,
+    };
+    let command = Command::of_service(&of, service, &home)?.with(&sight)?;
     let (deaths, died) = mpsc::unbounded_channel();
     let (mut hosted, _) = Hosted::start(command, &home, Policy::default(), deaths)?;
     let (end, was_up) = runtime.block_on(host(args, (&job, service), &mut hosted, (died, asked)));

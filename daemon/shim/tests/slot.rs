@@ -24,7 +24,7 @@ use robust_shim::front::{self, Bounds, Front};
 use robust_shim::gate::Gate;
 use robust_shim::slot::{self, Slot};
 use robust_shim::state::{State as Standing, Weights};
-use robust_shim::weights::{Files, Loader, Settings};
+use robust_shim::weights::{Files, Loader, Readers, Settings};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
@@ -143,7 +143,13 @@ impl Shim {
             offset: 0,
             bytes: 4,
         }];
-        let files = Files::new(&folder.path().join("weights"), &model, &tensors).unwrap();
+        let files = Files::new(
+            &folder.path().join("weights"),
+            &model,
+            &tensors,
+            Readers::Owner,
+        )
+        .unwrap();
         let [buffer, _] = files.buffers();
         loader.lie_in(files);
         let mode = front.command.hybrid_mode();

@@ -42,8 +42,8 @@ pub use order::WARMUP_RECIPE;
 pub use placement::{Place, ServicePlace};
 pub use sections::{
     Agent, AgentCommand, Attaches, BatchShape, Canary, Checkpoint, Data, Detect, DetectValue,
-    Dtype, EngineHealth, EngineKind, EngineWeights, Flush, General, HybridMode, Isolate, Kept,
-    KindBudget, Launcher, Level, Mode, Model, ModelConfig, Needed, Node, PauseMode, Policy,
+    Dtype, EngineHealth, EngineKind, EngineWeights, Flush, General, HideState, HybridMode, Isolate,
+    Kept, KindBudget, Launcher, Level, Mode, Model, ModelConfig, Needed, Node, PauseMode, Policy,
     ProbeBy, PublishAfter, Ready, Restart, Rollout, RolloutCommand, Service, ServiceHealth, Stop,
     StopSignal, Swap, Tool, Train, Trainer, TrainerCommand, TrainerReady, Verification,
     WarmupSettings, Watch, WeightTransport, Weights,

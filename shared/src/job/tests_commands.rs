@@ -298,7 +298,11 @@ pub(super) const BAD_COMMANDS: &[(&str, &str)] = &[
     ),
     (
         "command_unknown_key",
-        ":8:1: unknown key `rollout.command.api_key`; the keys here are `kind`, `argv`, `cwd`, `env`, `inherit`, `slots`, `ports`, `fixed`, `api_key_file`, `open`, `ready`, `health`, `pause`, `hybrid`, `requests`, `weights`, `dtype`, `verify`, `canary`, `flush`, `load_s`, `stop`, `poison` and `isolate`",
+        ":8:1: unknown key `rollout.command.api_key`; the keys here are `kind`, `argv`, `cwd`, `user`, `env`, `inherit`, `slots`, `ports`, `fixed`, `api_key_file`, `open`, `ready`, `health`, `pause`, `hybrid`, `requests`, `weights`, `dtype`, `verify`, `canary`, `flush`, `load_s`, `stop`, `poison` and `isolate`",
+    ),
+    (
+        "command_user_is_root",
+        ":8:1: `rollout.command.user` is \"root\"; nothing can be hidden from root; name another user, or none",
     ),
     (
         "command_verify_nothing",
@@ -351,6 +355,10 @@ pub(super) const BAD_COMMANDS: &[(&str, &str)] = &[
     (
         "service_unknown_pool",
         ":7:1: `service.judge.pool` names pool `rolout`, which no node has; did you mean `rollout`?",
+    ),
+    (
+        "service_user_empty",
+        ":7:1: `service.judge.user` is \"\"; write the name or number of a user",
     ),
     (
         "trainer_command_dcp_of_nothing",

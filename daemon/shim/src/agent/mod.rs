@@ -41,6 +41,7 @@ use crate::home::Home;
 use crate::hosted::{Hosted, failure, says_why};
 use crate::process::{self, Command, OfReplica, own_folder};
 use crate::run::{LEDGER_EVERY, ShimError};
+use crate::sight::Sight;
 use conversation::{Conversation, Shared, Stop};
 use model::Model;
 use words::{PROTOCOL, Said, Told};
@@ -111,7 +112,14 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
         incarnation: args.incarnation,
         advertise: args.bind,
     };
-    let line = Command::of_agent(&of, &command, &home)?;
+    let sight = Sight {
+        hide: args.job.job.hide_state,
+        socket: Some(&args.host_socket),
+        home: &home,
+        folder: &folder,
+        rank: false,
+    };
+    let line = Command::of_agent(&of, &command, &home)?.with(&sight)?;
     let (deaths, mut died) = mpsc::unbounded_channel();
     let (mut hosted, _) = Hosted::start(line, &home, Policy::of_program(), deaths)?;
     stages.end("the program's process");

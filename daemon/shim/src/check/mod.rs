@@ -31,6 +31,7 @@ use crate::home::Home;
 use crate::hosted::Hosted;
 use crate::process::{self, Command, OfReplica, OfService};
 use crate::run::{LEDGER_EVERY, ShimError};
+use crate::sight::Sight;
 
 /// What is started, and where.
 #[derive(Debug, Clone, clap::Args)]
@@ -198,6 +199,13 @@ impl<'a> Program<'a> {
         home: &Home,
     ) -> Result<Command, process::StartError> {
         let here = Ipv4Addr::LOCALHOST.into();
+        let sight = |folder| Sight {
+            hide: job.job.hide_state,
+            socket: None,
+            home,
+            folder,
+            rank: false,
+        };
         match self {
             Self::Engine(command) => {
                 let folder = home.run();
@@ -208,7 +216,7 @@ impl<'a> Program<'a> {
                     incarnation: 1,
                     advertise: here,
                 };
-                Command::of(&of, command, home)
+                Command::of(&of, command, home)?.with(&sight(&folder))
             }
             Self::Service(name, service) => {
                 let of = OfService {
@@ -220,7 +228,7 @@ impl<'a> Program<'a> {
                     bind: here,
                     folder: &args.folder,
                 };
-                Command::of_service(&of, service, home)
+                Command::of_service(&of, service, home)?.with(&sight(&args.folder))
             }
         }
     }

@@ -56,6 +56,7 @@ use crate::hosted::{Hosted, failure, says_why};
 use crate::log;
 use crate::process::{self, Command, OfTrainer, own_folder};
 use crate::run::{LEDGER_EVERY, ShimError};
+use crate::sight::Sight;
 use comes_up::ComesUp;
 use gang::{Life, Member, Variables, exception_in};
 use page::Page;
@@ -349,7 +350,14 @@ impl Shim {
             advertise: self.args.bind,
             variables: &variables,
         };
-        let command = Command::of_trainer(&of, &self.command, &self.home)?;
+        let sight = Sight {
+            hide: self.args.job.job.hide_state,
+            socket: Some(&self.args.host_socket),
+            home: &self.home,
+            folder: &folder,
+            rank: true,
+        };
+        let command = Command::of_trainer(&of, &self.command, &self.home)?.with(&sight)?;
         // What an earlier life wrote is no explanation of this one's end.
         let _ = std::fs::remove_file(self.error_file());
         let (policy, deaths) = (Policy::of_program(), self.deaths.clone());

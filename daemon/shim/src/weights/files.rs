@@ -12,7 +12,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -65,10 +65,37 @@ struct Slot {
     buffer: Arc<Buffer>,
 }
 
+/// Who reads the files, besides the user that makes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readers {
+    /// Nobody.
+    Owner,
+    /// An engine of another user, who alone gets into the folder around them.
+    Engine,
+}
+
+impl Readers {
+    /// Lets them read what was made for its owner alone, whatever this process's mask is.
+    fn admit(self, path: &Path) -> Result<(), FilesError> {
+        let mode = match (self, path.is_dir()) {
+            (Self::Owner, _) => return Ok(()),
+            (Self::Engine, true) => 0o755,
+            (Self::Engine, false) => 0o644,
+        };
+        let opened = fs::set_permissions(path, fs::Permissions::from_mode(mode));
+        opened.map_err(failed("opening to the engine", path))
+    }
+}
+
 impl Files {
     /// Makes both folders below `root`, with what stands beside the weights in `model`. What an earlier
     /// incarnation left there is removed first.
-    pub fn new(root: &Path, model: &Path, tensors: &[TensorSpec]) -> Result<Self, FilesError> {
+    pub fn new(
+        root: &Path,
+        model: &Path,
+        tensors: &[TensorSpec],
+        readers: Readers,
+    ) -> Result<Self, FilesError> {
         match fs::remove_dir_all(root) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(failed("removing", root)(error));
@@ -80,8 +107,10 @@ impl Files {
             let mut private = fs::DirBuilder::new();
             private.recursive(true).mode(0o700);
             private.create(&folder).map_err(failed("making", &folder))?;
-            copy_beside(model, &folder)?;
-            let buffer = room(&folder.join(WEIGHTS_FILE), tensors)?;
+            readers.admit(root)?;
+            readers.admit(&folder)?;
+            copy_beside(model, &folder, readers)?;
+            let buffer = room(&folder.join(WEIGHTS_FILE), tensors, readers)?;
             Ok(Slot { folder, buffer })
         };
         Ok(Self {
@@ -126,7 +155,7 @@ impl std::fmt::Debug for Files {
 }
 
 /// The file with its header and room for the tensors.
-fn room(path: &Path, tensors: &[TensorSpec]) -> Result<Arc<Buffer>, FilesError> {
+fn room(path: &Path, tensors: &[TensorSpec], readers: Readers) -> Result<Arc<Buffer>, FilesError> {
     let head = header::of(tensors);
     let bytes: u64 = tensors.iter().map(|tensor| tensor.bytes).sum();
     let mut file: File = OpenOptions::new()
@@ -136,6 +165,7 @@ fn room(path: &Path, tensors: &[TensorSpec]) -> Result<Arc<Buffer>, FilesError> 
         .mode(0o600)
         .open(path)
         .map_err(failed("making", path))?;
+    readers.admit(path)?;
     file.write_all(&head).map_err(failed("writing", path))?;
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
     Buffer::in_file(&file, head.len(), bytes).map_err(|source| FilesError::Memory {
@@ -145,7 +175,7 @@ fn room(path: &Path, tensors: &[TensorSpec]) -> Result<Arc<Buffer>, FilesError> 
 }
 
 /// Configuration and tokenizer, whatever their names.
-fn copy_beside(model: &Path, folder: &Path) -> Result<(), FilesError> {
+fn copy_beside(model: &Path, folder: &Path, readers: Readers) -> Result<(), FilesError> {
     let entries = fs::read_dir(model).map_err(failed("reading", model))?;
     for entry in entries.flatten() {
         let path = entry.path();
@@ -161,6 +191,7 @@ fn copy_beside(model: &Path, folder: &Path) -> Result<(), FilesError> {
         if stands_beside {
             let to = folder.join(entry.file_name());
             fs::copy(&path, &to).map_err(failed("copying", &to))?;
+            readers.admit(&to)?;
         }
     }
     Ok(())
@@ -204,7 +235,7 @@ mod tests {
     fn what_is_fetched_into_a_buffer_is_a_model_folder() {
         let dir = tempfile::tempdir().unwrap();
         let (root, model) = (dir.path().join("weights"), model(dir.path()));
-        let files = Files::new(&root, &model, &tensors()).unwrap();
+        let files = Files::new(&root, &model, &tensors(), Readers::Owner).unwrap();
         let [first, second] = files.buffers();
         let values = [1.0f32, 2.0, 3.0, 4.0, 5.0];
         let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
@@ -231,7 +262,7 @@ mod tests {
         let (root, model) = (dir.path().join("weights"), model(dir.path()));
         fs::create_dir_all(root.join("v3")).unwrap();
         fs::write(root.join("v3/model.safetensors"), "old").unwrap();
-        let files = Files::new(&root, &model, &tensors()).unwrap();
+        let files = Files::new(&root, &model, &tensors(), Readers::Owner).unwrap();
         assert!(!root.join("v3").exists());
         let other = Buffer::new(20).unwrap();
         assert!(matches!(files.name(&other, 1), Err(FilesError::Unknown(_))));

@@ -26,7 +26,7 @@ mod verify;
 
 pub use bound::Bound;
 pub use error::LoadError;
-pub use files::{Files, FilesError};
+pub use files::{Files, FilesError, Readers};
 pub(crate) use give::PAUSE;
 pub(crate) use load::{ATTEMPTS, Newest};
 pub use load::{Loader, Settings};

@@ -16,6 +16,7 @@ impl Job {
             env: &c.env,
             inherit: &c.inherit,
             ports: 0,
+            user: c.user.as_deref(),
         })?;
         time(&format!("{AT}.ready.timeout_s"), c.ready.timeout_s)?;
         time(&format!("{AT}.silent_s"), c.silent_s)?;

@@ -30,6 +30,7 @@ pub(super) struct Program<'a> {
     pub env: &'a BTreeMap<String, String>,
     pub inherit: &'a [String],
     pub ports: u32,
+    pub user: Option<&'a str>,
 }
 
 impl Job {
@@ -60,6 +61,7 @@ impl Job {
             env: &c.env,
             inherit: &c.inherit,
             ports: c.ports,
+            user: c.user.as_deref(),
         })?;
         whole(&key("slots"), c.slots.into(), 1, MOST_SLOTS)?;
         whole(&key("requests"), c.requests.into(), 1, GROUP_LIMIT)?;
@@ -140,6 +142,7 @@ impl Job {
             env: &s.env,
             inherit: &s.inherit,
             ports: s.ports,
+            user: s.user.as_deref(),
         })?;
         whole(&key("replicas"), s.replicas.into(), 1, INSTANCE_LIMIT)?;
         whole(&key("slots"), s.slots.into(), 1, MOST_SLOTS)?;
@@ -170,6 +173,7 @@ impl Job {
     pub(super) fn check_program(&self, p: &Program<'_>) -> Result<Vec<Template>, Problem> {
         let key = |k: &str| format!("{}.{k}", p.at);
         whole(&key("ports"), p.ports.into(), 0, MOST_PORTS)?;
+        check_user(&key("user"), p.user)?;
         let Some(program) = p.argv.first().filter(|program| !program.is_empty()) else {
             let must = "write the program and its arguments as a list of texts";
             return Err(bad(&key("argv"), "empty", must));
@@ -354,6 +358,23 @@ fn check_verify(c: &RolloutCommand) -> Result<(), Problem> {
             Err(bad(KEY, "empty", must))
         }
         false => Ok(()),
+    }
+}
+
+/// Who a program runs as. Whether there is such a user is its machine's to know.
+fn check_user(key: &str, user: Option<&str>) -> Result<(), Problem> {
+    let fits =
+        |name: &str| !name.is_empty() && name.len() <= 64 && !name.contains(['\0', ':', '/']);
+    match user {
+        Some("root" | "0") => {
+            let must = "nothing can be hidden from root; name another user, or none";
+            Err(bad(key, format!("{:?}", user.unwrap_or_default()), must))
+        }
+        Some(name) if !fits(name) => {
+            let must = "write the name or number of a user";
+            Err(bad(key, format!("{name:?}"), must))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -22,5 +22,5 @@ pub use operate::{Checkpoint, KindBudget, Node, PublishAfter, Restart, WeightTra
 pub use program::{Ready, Stop, StopSignal};
 pub use roles::{Agent, Rollout, Swap, Tool, Trainer};
 pub use service::{Needed, Service, ServiceHealth};
-pub use task::{General, Mode, Policy};
+pub use task::{General, HideState, Mode, Policy};
 pub use trainer_command::{Kept, Launcher, Level, TrainerCommand, TrainerReady, Watch};

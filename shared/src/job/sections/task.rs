@@ -49,6 +49,25 @@ impl Policy {
     }
 }
 
+/// Whether the state directory is kept from programs of the user's that run as robustd's own user.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HideState {
+    /// Where that can be had: robustd is not root, and the kernel permits user namespaces.
+    #[default]
+    Auto,
+    /// A program from which it cannot be hidden is not started.
+    Require,
+    /// They see what robustd sees.
+    Off,
+}
+
+impl HideState {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// `[job]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -76,6 +95,10 @@ pub struct General {
     /// own `inherit` names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pass_env: Vec<String>,
+    /// Whether programs of yours see nothing of the state directory and of what others of the job have in shared
+    /// memory, but for their own folders.
+    #[serde(skip_serializing_if = "HideState::is_default")]
+    pub hide_state: HideState,
     /// Seconds a role's process waits for a daemon to answer before it gives up.
     pub daemon_grace_s: f64,
 }
@@ -107,6 +130,7 @@ impl Default for General {
             steps: None,
             protected: false,
             pass_env: Vec::new(),
+            hide_state: HideState::default(),
             daemon_grace_s: 60.0,
         }
     }

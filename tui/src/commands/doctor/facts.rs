@@ -1,6 +1,6 @@
 //! What was found on a machine: plain values, so that verdicts can be tested without the machine and
 //! facts of one machine be judged on another.
-use robust_shared::job::{EngineKind, Isolate, WeightTransport};
+use robust_shared::job::{EngineKind, HideState, Isolate, WeightTransport};
 use robust_shared::trial::{Ended, Failure, Up};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -118,11 +118,29 @@ pub struct CommandFacts {
     pub program: Found<PathBuf>,
     /// Variables that it names and that are not set.
     pub unset: Vec<String>,
+    /// Whether the state directory is to be hidden from it, and whether it can be. None: there is nothing to say.
+    #[serde(default)]
+    pub hidden: Option<HiddenFacts>,
     /// What else is known of an engine.
     pub engine: Option<EngineFacts>,
     /// What came of starting it once, where that was asked for.
     #[serde(default)]
     pub tried: Option<Tried>,
+}
+
+/// How the state directory is kept from a program.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HiddenFacts {
+    /// The user that it runs as, where its command names one, and whether there is such a user.
+    pub user: Option<(String, Found<()>)>,
+    /// Whether a command of its kind may name one.
+    pub may_name: bool,
+    /// Whether this is root, who may start it as another user and from whom nothing is hidden.
+    pub root: bool,
+    /// What the job asks for.
+    pub asked: HideState,
+    /// A process may have a user namespace here.
+    pub namespace: Found<()>,
 }
 
 /// A program of a job that was started once.

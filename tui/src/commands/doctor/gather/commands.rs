@@ -1,5 +1,5 @@
 //! The programs that a job's commands name, tried as the daemon would start them.
-use super::super::facts::{CommandFacts, EngineFacts, Found};
+use super::super::facts::{CommandFacts, EngineFacts, Found, HiddenFacts};
 use super::{job, network};
 use indicatif::ProgressBar;
 use robust_shared::ids::Role;
@@ -27,6 +27,8 @@ struct Program<'a> {
     env: &'a BTreeMap<String, String>,
     inherit: &'a [String],
     cwd: &'a Path,
+    /// None where the command cannot name one.
+    user: Option<Option<&'a str>>,
 }
 
 /// Looks at every command of a job; the bar says at which.
@@ -48,7 +50,43 @@ pub(super) async fn all(job: &Job, bar: &ProgressBar) -> Vec<CommandFacts> {
         bar.set_message(format!("service {name}"));
         found.push(Program::of_service(service).look(&format!("service.{name}")));
     }
+    let users = programs(job).into_iter().map(|program| program.user);
+    for (facts, user) in found.iter_mut().zip(users) {
+        facts.hidden = Some(hidden(job, user).await);
+    }
     found
+}
+
+/// The programs of a job, in the order in which they are looked at.
+fn programs(job: &Job) -> Vec<Program<'_>> {
+    let engine = job.rollout.command.as_ref().map(Program::of_rollout);
+    let trainer = job.trainer.command.as_ref().map(Program::of_trainer);
+    let agent = job.agent.command.as_ref().map(Program::of_agent);
+    let services = job.services.values().map(Program::of_service);
+    let roles = engine.into_iter().chain(trainer).chain(agent);
+    roles.chain(services).collect()
+}
+
+/// How the state directory is kept from a program, as this user would start it.
+async fn hidden(job: &Job, user: Option<Option<&str>>) -> HiddenFacts {
+    let named = match user.flatten() {
+        None => None,
+        Some(name) => {
+            let mut id = Command::new("id");
+            id.args(["-u", "--", name]);
+            let known = said(id, "id").await.map(|_| ());
+            Some((name.to_owned(), known))
+        }
+    };
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--user", "--mount", "true"]);
+    HiddenFacts {
+        user: named,
+        may_name: user.is_some(),
+        root: rustix::process::geteuid().is_root(),
+        asked: job.job.hide_state,
+        namespace: said(unshare, "unshare").await.map(|_| ()),
+    }
 }
 
 async fn engine(
@@ -124,6 +162,7 @@ impl<'a> Program<'a> {
             env: &c.env,
             inherit: &c.inherit,
             cwd: &c.cwd,
+            user: None,
         }
     }
 
@@ -133,6 +172,7 @@ impl<'a> Program<'a> {
             env: &c.env,
             inherit: &c.inherit,
             cwd: &c.cwd,
+            user: Some(c.user.as_deref()),
         }
     }
 
@@ -142,6 +182,7 @@ impl<'a> Program<'a> {
             env: &c.env,
             inherit: &c.inherit,
             cwd: &c.cwd,
+            user: Some(c.user.as_deref()),
         }
     }
 
@@ -151,6 +192,7 @@ impl<'a> Program<'a> {
             env: &s.env,
             inherit: &s.inherit,
             cwd: &s.cwd,
+            user: Some(s.user.as_deref()),
         }
     }
 
@@ -163,6 +205,7 @@ impl<'a> Program<'a> {
             at: at.to_owned(),
             program: self.found(),
             unset: unset.collect(),
+            hidden: None,
             engine: None,
             tried: None,
         }

@@ -1,9 +1,9 @@
 //! The job's own programs: engines and services.
 use super::super::check::Check;
-use super::super::facts::{CommandFacts, EngineFacts, Facts, Found, JobFacts};
+use super::super::facts::{CommandFacts, EngineFacts, Facts, Found, HiddenFacts, JobFacts};
 use super::machine::SNAPSHOTS;
 use crate::format::bytes;
-use robust_shared::job::{EngineKind, Isolate};
+use robust_shared::job::{EngineKind, HideState, Isolate};
 
 /// Of a model's weights an engine loads one version while the next one comes.
 const VERSIONS: u64 = 2;
@@ -14,6 +14,7 @@ pub(super) fn all(facts: &Facts) -> Vec<Check> {
     for command in job.into_iter().flat_map(|job| &job.commands) {
         checks.push(program(command));
         checks.push(variables(command));
+        checks.extend(command.hidden.as_ref().map(|of| hidden(&command.at, of)));
         let Some(engine) = &command.engine else {
             continue;
         };
@@ -141,6 +142,56 @@ fn memory(engine: &EngineFacts, version: u64, facts: &Facts) -> Check {
             Check::fail(NAME, found, fix)
         }
         false => Check::ok(NAME, found),
+    }
+}
+
+/// Whether a program sees the job's secrets and the other roles' files.
+fn hidden(at: &str, of: &HiddenFacts) -> Check {
+    const NAME: &str = "state hidden";
+    let sees =
+        |why: &str| format!("{at} sees the state directory, and so the job's secrets: {why}");
+    let permit = "permit user namespaces (sysctl user.max_user_namespaces), or start robustd as root and name a \
+                  `user` in the command's table";
+    match (&of.user, of.asked, of.root, &of.namespace) {
+        (Some((name, Err(reason))), ..) => Check::fail(
+            NAME,
+            format!("{at} is to run as user `{name}`: {reason}"),
+            format!("make the user, or name another in [{at}] user"),
+        ),
+        (Some((name, Ok(()))), _, false, _) => Check::fail(
+            NAME,
+            format!("{at} is to run as user `{name}`, and only root starts programs as others"),
+            format!("start robustd as root, or leave [{at}] user out"),
+        ),
+        (Some((name, Ok(()))), ..) => Check::ok(NAME, format!("{at} runs as user `{name}`")),
+        (None, HideState::Off, ..) => Check::ok(NAME, sees("[job] hide_state is \"off\"")),
+        (None, HideState::Require, true, _) => Check::fail(
+            NAME,
+            format!("[job] hide_state is \"require\", and {at} runs as root, who sees everything"),
+            match of.may_name {
+                true => format!("name a `user` in [{at}]"),
+                false => "start robustd as another user than root".to_owned(),
+            },
+        ),
+        (None, HideState::Auto, true, _) if of.may_name => Check::warn(
+            NAME,
+            sees("it runs as root"),
+            format!("name a `user` in [{at}], or start robustd as another user than root"),
+        ),
+        (None, HideState::Auto, true, _) => Check::ok(NAME, sees("it runs as root")),
+        (None, _, false, Ok(())) => Check::ok(NAME, format!("{at} sees its own folders alone")),
+        (None, HideState::Require, false, Err(reason)) => Check::fail(
+            NAME,
+            format!(
+                "[job] hide_state is \"require\", and no user namespace is permitted ({reason})"
+            ),
+            permit,
+        ),
+        (None, HideState::Auto, false, Err(reason)) => Check::warn(
+            NAME,
+            sees(&format!("no user namespace is permitted ({reason})")),
+            permit,
+        ),
     }
 }
 

@@ -108,6 +108,7 @@ mod tests {
             at: "rollout.command".to_owned(),
             program: Ok("/bin/vllm".into()),
             unset: Vec::new(),
+            hidden: None,
             engine: None,
             tried: Some(tried.clone()),
         };

@@ -2,13 +2,13 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 use super::super::check::Verdict;
 use super::super::facts::{
-    Address, Answer, CommandFacts, EngineFacts, Folder, Found, JobFacts, Limit, Peer, Port,
-    Process, RoleMemory, Ucx, Written,
+    Address, Answer, CommandFacts, EngineFacts, Folder, Found, HiddenFacts, JobFacts, Limit, Peer,
+    Port, Process, RoleMemory, Ucx, Written,
 };
 use super::*;
 use crate::commands::doctor::{Saved, text};
 use crate::paint::Paint;
-use robust_shared::job::{EngineKind, Isolate, WeightTransport};
+use robust_shared::job::{EngineKind, HideState, Isolate, WeightTransport};
 use std::path::Path;
 
 fn fixture(name: &str) -> Facts {
@@ -35,6 +35,7 @@ fn with_engines(name: &str, change: impl FnOnce(&mut CommandFacts, &mut EngineFa
         at: "rollout.command".to_owned(),
         program: Ok("/opt/vllm/bin/vllm".into()),
         unset: Vec::new(),
+        hidden: None,
         engine: None,
     };
     change(&mut command, &mut engine);
@@ -114,6 +115,40 @@ fn an_engines_own_port_is_nobodys_but_the_shims_or_the_risk_is_said() {
     assert_eq!(found(Isolate::Auto, false, no()), Verdict::Warn);
     assert_eq!(found(Isolate::Netns, false, no()), Verdict::Fail);
     assert_eq!(found(Isolate::Loopback, false, Ok(())), Verdict::Warn);
+}
+
+#[test]
+fn a_program_that_sees_the_jobs_secrets_is_said_with_the_way_out() {
+    let found = |user: Option<Found<()>>, asked, root, namespace: bool| {
+        with_engines("state hidden", |c, _| {
+            c.hidden = Some(HiddenFacts {
+                user: user.map(|known| ("rl".to_owned(), known)),
+                may_name: true,
+                root,
+                asked,
+                namespace: namespace.then_some(()).ok_or_else(|| "no".to_owned()),
+            });
+        })
+    };
+    let unknown = || Err("no such user".to_owned());
+    assert_eq!(
+        found(Some(Ok(())), HideState::Auto, true, false),
+        Verdict::Ok
+    );
+    assert_eq!(
+        found(Some(Ok(())), HideState::Auto, false, true),
+        Verdict::Fail
+    );
+    assert_eq!(
+        found(Some(unknown()), HideState::Auto, true, true),
+        Verdict::Fail
+    );
+    assert_eq!(found(None, HideState::Auto, true, true), Verdict::Warn);
+    assert_eq!(found(None, HideState::Require, true, true), Verdict::Fail);
+    assert_eq!(found(None, HideState::Off, true, false), Verdict::Ok);
+    assert_eq!(found(None, HideState::Auto, false, true), Verdict::Ok);
+    assert_eq!(found(None, HideState::Auto, false, false), Verdict::Warn);
+    assert_eq!(found(None, HideState::Require, false, false), Verdict::Fail);
 }
 
 /// The verdict on a healthy machine with one thing changed.
