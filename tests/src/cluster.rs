@@ -32,8 +32,13 @@ impl Cluster {
 
     /// Starts a leader on the first side of a net.
     pub fn start_on(job: &JobFile, net: &Net) -> Self {
+        Self::start_on_with(job, net, &[])
+    }
+
+    /// The same, with more arguments.
+    pub fn start_on_with(job: &JobFile, net: &Net, more: &[&str]) -> Self {
         let addr = format!("{}:7071", net.leader());
-        Self::start_at(job, addr, net.on(0), &[])
+        Self::start_at(job, addr, net.on(0), more)
     }
 
     fn start_at(job: &JobFile, addr: String, prefix: Vec<String>, more: &[&str]) -> Self {

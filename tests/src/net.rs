@@ -1,11 +1,13 @@
-//! Two machines' network namespaces on a switch, and a cable that can be cut. Needs root.
+//! Three machines' network namespaces on a switch, and a cable that can be cut. Needs root.
 use crate::programs::run;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The namespaces; removed with this value.
 pub struct Net {
-    /// The two machines and the switch between them: cutting one's cable leaves the other's up.
-    names: [String; 3],
+    /// The machines.
+    machines: [String; 3],
+    /// Between them: cutting one's cable leaves the others' up.
+    switch: String,
 }
 
 impl Net {
@@ -15,8 +17,10 @@ impl Net {
         robust_needs::program("ip")?;
         let made = MADE.fetch_add(1, Ordering::Relaxed);
         let id = format!("{}x{made}", std::process::id());
+        let named = |name: &str| format!("rbst{id}{name}");
         let net = Self {
-            names: ["a", "b", "sw"].map(|name| format!("rbst{id}{name}")),
+            machines: ["a", "b", "c"].map(named),
+            switch: named("sw"),
         };
         let refused = net.make().map_err(|why| {
             let lacks = format!("network namespaces cannot be made ({why})");
@@ -26,18 +30,22 @@ impl Net {
     }
 
     fn make(&self) -> Result<(), String> {
-        for name in &self.names {
+        for name in self.names() {
             run(&format!("ip netns add {name}"))?;
         }
-        let switch = &self.names[2];
+        let switch = &self.switch;
         run(&format!("ip -n {switch} link add br0 type bridge"))?;
         run(&format!("ip -n {switch} link set br0 up"))?;
-        (0..2).try_for_each(|side| self.plug_in(side))
+        (0..self.machines.len()).try_for_each(|side| self.plug_in(side))
+    }
+
+    fn names(&self) -> impl Iterator<Item = &String> {
+        self.machines.iter().chain([&self.switch])
     }
 
     /// Connects a machine with the switch.
     fn plug_in(&self, side: usize) -> Result<(), String> {
-        let (ns, switch) = (&self.names[side], &self.names[2]);
+        let (ns, switch) = (&self.machines[side], &self.switch);
         let address = Self::address(side);
         run(&format!(
             "ip -n {switch} link add port{side} type veth peer name eth0 netns {ns}"
@@ -48,13 +56,14 @@ impl Net {
         run(&format!("ip -n {ns} link set lo up"))
     }
 
-    fn address(side: usize) -> String {
+    /// Where a machine (from 0) is reached.
+    pub fn address(side: usize) -> String {
         format!("10.213.77.{}", side + 1)
     }
 
     /// The namespace that all between them passes through.
     pub fn switch(&self) -> &str {
-        &self.names[2]
+        &self.switch
     }
 
     /// Where the first machine is reached.
@@ -62,22 +71,22 @@ impl Net {
         Self::address(0)
     }
 
-    /// What starts a program on a machine (0 or 1).
+    /// What starts a program on a machine (from 0).
     pub fn on(&self, side: usize) -> Vec<String> {
-        let words = ["ip", "netns", "exec", &self.names[side]];
+        let words = ["ip", "netns", "exec", &self.machines[side]];
         words.map(str::to_owned).into()
     }
 
     /// Cuts the second machine's cable, or mends it.
     pub fn cut(&self, is_cut: bool) {
         let state = if is_cut { "down" } else { "up" };
-        run(&format!("ip -n {} link set port1 {state}", self.names[2])).unwrap();
+        run(&format!("ip -n {} link set port1 {state}", self.switch)).unwrap();
     }
 }
 
 impl Drop for Net {
     fn drop(&mut self) {
-        for name in &self.names {
+        for name in self.names() {
             let _ = run(&format!("ip netns del {name}"));
         }
     }

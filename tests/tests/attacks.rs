@@ -1,7 +1,7 @@
-//! What somebody who is not of a running job gets of it, on its own machine.
+//! What somebody who is not of a running job gets of it, on its own machine and from another one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use nix::unistd::geteuid;
-use robust_tests::{Cluster, JobFile};
+use robust_tests::{Cluster, JobFile, Net};
 use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,8 @@ fn ports(pids: &[i32]) -> BTreeSet<u16> {
             .collect::<Vec<PathBuf>>()
     };
     let own: BTreeSet<PathBuf> = pids.iter().flat_map(sockets).collect();
-    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    // In their own network.
+    let table = std::fs::read_to_string(format!("/proc/{}/net/tcp", pids[0])).unwrap();
     let listens = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         // 0A: it listens.
@@ -54,6 +55,14 @@ fn ports(pids: &[i32]) -> BTreeSet<u16> {
         mine.then(|| u16::from_str_radix(port, 16).unwrap())
     };
     table.lines().skip(1).filter_map(listens).collect()
+}
+
+/// A shell's words that ask whatever listens there for what only those of the job may have.
+fn asks(at: &str) -> String {
+    format!(
+        "for path in generate pause_generation abort_request; do curl -s -k -m 5 -o /dev/null -w '%{{http_code}} ' \
+         -H 'Content-Type: application/json' -d '{{\"text\": \"1+1=\", \"abort_all\": true}}' {at}/$path; done"
+    )
 }
 
 #[test]
@@ -101,10 +110,8 @@ fn another_user_of_the_machine_gets_nothing_of_a_running_job() {
     // Everything that listens: operators' API, nodes, router, metrics, engines, weights.
     let ports = ports(&pids);
     assert!(ports.len() >= 6, "{ports:?}");
-    let asked = "for port; do for path in generate pause_generation abort_request; do \
-                 curl -s -m 5 -o /dev/null -w '%{http_code} ' -H 'Content-Type: application/json' \
-                 -d '{\"text\": \"1+1=\", \"abort_all\": true}' http://127.0.0.1:$port/$path; done; done";
-    let answers = as_stranger(asked, ports.iter().map(u16::to_string));
+    let asked = format!("for port; do {}; done", asks("http://127.0.0.1:$port"));
+    let answers = as_stranger(&asked, ports.iter().map(u16::to_string));
     let answers: Vec<&str> = answers.split_whitespace().collect();
     assert_eq!(answers.len(), 3 * ports.len(), "{answers:?}");
     // No key, no such thing, or nothing that is HTTP.
@@ -120,6 +127,60 @@ fn another_user_of_the_machine_gets_nothing_of_a_running_job() {
     );
 
     // And the job did not notice.
+    let step = before["step"].as_u64().unwrap();
+    let after = cluster.leader.until_step(step + 2);
+    assert_eq!(after["incidents"].as_array().unwrap().len(), 0, "{after}");
+}
+
+#[test]
+fn another_machine_of_the_network_gets_nothing_of_a_running_job() {
+    if robust_needs::program("curl").is_none() {
+        return;
+    }
+    let Some(net) = Net::try_new() else {
+        return;
+    };
+    let listen = format!("{}:0", net.leader());
+    let pools: &[(&str, i64)] = &[("train", 1), ("rollout", 2), ("agent", 1)];
+    let job = JobFile::small()
+        .set("job", "steps", 1000_i64)
+        .nodes(&[("a", pools), ("b", pools)]);
+    let mut cluster = Cluster::start_on_with(&job, &net, &["--listen", &listen]);
+    cluster.join_on("b", &net, 1);
+    let before = cluster.leader.until_step(2);
+    let leader: Vec<i32> = cluster.leader.processes().iter().map(|p| p.0).collect();
+    let node: Vec<i32> = cluster.processes("b").iter().map(|p| p.0).collect();
+    let mut answers = Vec::new();
+    for (side, pids) in [(0, leader), (1, node)] {
+        let ports = ports(&pids);
+        assert!(ports.len() >= 3, "of {side}: {ports:?}");
+        let at = Net::address(side);
+        for scheme in ["http", "https"] {
+            let script = format!(
+                "for port; do {}; done",
+                asks(&format!("{scheme}://{at}:$port"))
+            );
+            let words = net.on(2);
+            let mut attacker = Command::new(&words[0]);
+            attacker.args(&words[1..]).args(["sh", "-c", &script, "sh"]);
+            attacker.args(ports.iter().map(u16::to_string));
+            let said = attacker.output().unwrap().stdout;
+            let said = String::from_utf8_lossy(&said).into_owned();
+            let said: Vec<String> = said.split_whitespace().map(str::to_owned).collect();
+            assert_eq!(said.len(), 3 * ports.len(), "{said:?}");
+            answers.extend(said);
+        }
+    }
+    // In clear it is told to speak TLS, within TLS that it lacks the key; the rest takes no stranger at all.
+    let refused = ["401", "404", "405", "426", "000"];
+    assert!(
+        answers.iter().all(|code| refused.contains(&&**code)),
+        "{answers:?}"
+    );
+    for (code, at_least) in [("426", 6), ("401", 6)] {
+        let said = answers.iter().filter(|said| *said == code).count();
+        assert!(said >= at_least, "{code}: {answers:?}");
+    }
     let step = before["step"].as_u64().unwrap();
     let after = cluster.leader.until_step(step + 2);
     assert_eq!(after["incidents"].as_array().unwrap().len(), 0, "{after}");
