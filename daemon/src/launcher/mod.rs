@@ -20,6 +20,7 @@ mod evidence_tests;
 mod find;
 mod frames;
 mod kin;
+mod oom;
 mod page;
 mod patience;
 pub mod proc_stat;

@@ -257,3 +257,80 @@ async fn what_cannot_start_says_why() {
     assert_eq!(error, "nothing to start for #1: its command line is empty");
     assert!(!bench.launcher.kill(Incarnation(1)));
 }
+
+/// A control group with little memory, in which this process is until it is dropped.
+struct Tight {
+    group: std::path::PathBuf,
+    before: std::path::PathBuf,
+}
+
+impl Tight {
+    /// Below the group of this process, in whichever version has the controller; why there is none else.
+    fn enter() -> Result<Self, String> {
+        let own = std::fs::read_to_string("/proc/self/cgroup").unwrap();
+        let of = |prefix: &str| {
+            let mut lines = own.lines();
+            lines.find_map(|l| Some(l.split_once(prefix)?.1.trim_matches('/').to_owned()))
+        };
+        let (before, limit) = match (of(":memory:"), of("0::")) {
+            (Some(path), _) => (
+                format!("/sys/fs/cgroup/memory/{path}"),
+                "memory.limit_in_bytes",
+            ),
+            (None, Some(path)) => (format!("/sys/fs/cgroup/{path}"), "memory.max"),
+            (None, None) => return Err("there are no control groups".to_owned()),
+        };
+        let before = std::path::PathBuf::from(before);
+        let group = before.join(format!("robust-test-{}", std::process::id()));
+        let said = |e: std::io::Error| format!("no group in {}: {e}", before.display());
+        std::fs::create_dir(&group).map_err(said)?;
+        let tight = Self {
+            group: group.clone(),
+            before: before.clone(),
+        };
+        std::fs::write(group.join(limit), "67108864").map_err(said)?;
+        std::fs::write(group.join("cgroup.procs"), std::process::id().to_string()).map_err(said)?;
+        Ok(tight)
+    }
+}
+
+impl Drop for Tight {
+    fn drop(&mut self) {
+        let _ = std::fs::write(
+            self.before.join("cgroup.procs"),
+            std::process::id().to_string(),
+        );
+        let _ = std::fs::remove_dir(&self.group);
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_the_kernel_kills_for_want_of_memory_is_told_as_such() {
+    let tight = match Tight::enter() {
+        Ok(tight) => tight,
+        Err(why) => return robust_needs::skip(why, robust_needs::ROOT),
+    };
+    let mut bench = Bench::new();
+    // It keeps its input until the end of it, which does not come.
+    let hog = bench.spec(1, "exec tail /dev/zero");
+    bench.launcher.spawn(hog).unwrap();
+    let (_, exit, tail) = bench.exit().await;
+    assert_eq!(exit, Exit::Signal(9));
+    assert!(
+        tail.contains("for want of memory (oom_kill is "),
+        "{tail:?}"
+    );
+    // One that fails after that, and one that is killed from here, end for reasons of their own.
+    bench.launcher.spawn(bench.spec(2, "exit 3")).unwrap();
+    let (_, exit, tail) = bench.exit().await;
+    assert_eq!((exit, tail.as_str()), (Exit::Code(3), ""));
+    bench
+        .launcher
+        .spawn(bench.spec(3, "exec sleep 1000"))
+        .unwrap();
+    assert!(bench.launcher.kill(Incarnation(3)));
+    let (_, exit, tail) = bench.exit().await;
+    assert_eq!(exit, Exit::Signal(9));
+    assert!(!tail.contains("memory"), "{tail:?}");
+    drop(tight);
+}

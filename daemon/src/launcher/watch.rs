@@ -1,4 +1,5 @@
 //! One thread that waits on all pidfds.
+use super::oom::OomKills;
 use super::patience::Patience;
 use super::proc_stat::ProcStat;
 use super::{LaunchEvent, Running, SpawnError, SpawnSpec, spawn, tail};
@@ -39,6 +40,7 @@ struct Shared {
     /// For drills: until then no program is found.
     refuses_until: Mutex<Option<Instant>>,
     patience: Patience,
+    oom: Mutex<OomKills>,
 }
 
 /// Ends the thread with the last launcher.
@@ -56,6 +58,10 @@ struct Watched {
     process: Running,
     is_child: bool,
     log: Option<(PathBuf, u64)>,
+    /// Where the kernel counts what it kills in its control group.
+    oom: Option<PathBuf>,
+    /// It was sent a signal from here.
+    asked: bool,
 }
 
 impl Launcher {
@@ -72,6 +78,7 @@ impl Launcher {
             events,
             refuses_until: Mutex::default(),
             patience: Patience::default(),
+            oom: Mutex::default(),
         });
         let watching = Arc::clone(&shared);
         std::thread::Builder::new()
@@ -129,18 +136,22 @@ impl Launcher {
     /// A signal to its whole group. False when it is not running.
     pub fn signal(&self, incarnation: Incarnation, signal: Signal) -> bool {
         // The table stays locked, so that the process cannot be reaped and its id reused between.
-        let table = self.shared.table();
-        let Some(watched) = table.get(&incarnation.0) else {
+        let mut table = self.shared.table();
+        let Some(watched) = table.get_mut(&incarnation.0) else {
             return false;
         };
+        watched.asked |= signal != Signal::STOP && signal != Signal::CONT;
         watched.is_itself() && kill_process_group(watched.pid, signal).is_ok()
     }
 
     /// A signal to the leader alone, which passes it on as it sees fit. False when it is not running.
     pub fn ask(&self, incarnation: Incarnation, signal: Signal) -> bool {
-        let table = self.shared.table();
-        let watched = table.get(&incarnation.0);
-        watched.is_some_and(|w| pidfd_send_signal(&w.pidfd, signal).is_ok())
+        let mut table = self.shared.table();
+        let watched = table.get_mut(&incarnation.0);
+        watched.is_some_and(|w| {
+            w.asked = true;
+            pidfd_send_signal(&w.pidfd, signal).is_ok()
+        })
     }
 
     /// What runs as this life.
@@ -161,6 +172,10 @@ impl Launcher {
 impl Shared {
     fn table(&self) -> MutexGuard<'_, HashMap<u64, Watched>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn oom(&self) -> MutexGuard<'_, OomKills> {
+        self.oom.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn refuses_until(&self) -> MutexGuard<'_, Option<Instant>> {
@@ -209,6 +224,8 @@ impl Shared {
                 process,
                 is_child,
                 log,
+                oom: self.oom().begin(pid),
+                asked: false,
             },
         );
         Ok(process)
@@ -249,14 +266,22 @@ impl Shared {
             };
             let _ = epoll::delete(&self.epoll, &watched.pidfd);
             let exit = watched.reap();
-            (exit, watched.log)
+            // One that ended well needs no explanation, nor one that was told to.
+            let unasked = !watched.asked && exit != Exit::Code(0);
+            (exit, watched.log, watched.oom.filter(|_| unasked))
         };
-        let (exit, log) = ended;
+        let (exit, log, oom) = ended;
         let tail = |(path, from): (PathBuf, u64)| {
             let read = move || tail::tail(&path, from);
             self.patience.read(LAST_LINES, read)
         };
-        let tail_of_log = log.and_then(tail).unwrap_or_default();
+        let mut tail_of_log = log.and_then(tail).unwrap_or_default();
+        if let Some(said) = oom.and_then(|file| self.oom().explain(&file)) {
+            if !tail_of_log.is_empty() {
+                tail_of_log.push('\n');
+            }
+            tail_of_log.push_str(&said);
+        }
         // The receiver is gone when the daemon ends.
         let _ = self.events.send(LaunchEvent::Exited {
             incarnation,

@@ -1,0 +1,129 @@
+//! Processes that the kernel killed for want of memory.
+//!
+//! ```text
+//!  a role starts ──► its control group's count is read
+//!  a role ends   ──► read again: risen by n ──► n ends that nobody asked for are told to be of that
+//! ```
+//! The kernel says so in the control group of the process it killed, whether the group's limit or the machine's
+//! memory was reached: `memory.events` in version 2 (kernel documentation, cgroup-v2, "Memory Interface Files"),
+//! `memory.oom_control` in version 1. Both have a line `oom_kill N`.
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const GROUPS: &str = "/sys/fs/cgroup";
+
+/// The counts as they were, and kills that belong to no end yet.
+#[derive(Debug, Default)]
+pub struct OomKills {
+    seen: HashMap<PathBuf, u64>,
+    unclaimed: HashMap<PathBuf, u64>,
+}
+
+impl OomKills {
+    /// A process has started; its group's file, if it has one.
+    pub fn begin(&mut self, pid: u32) -> Option<PathBuf> {
+        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+        let file = files(&groups).into_iter().find(|file| file.is_file())?;
+        let now = count(&file)?;
+        // Another role of the group has begun earlier: what came since then is still to be told.
+        self.seen.entry(file.clone()).or_insert(now);
+        Some(file)
+    }
+
+    /// A process of the group has ended that nobody asked to; what the kernel says of it, if it does.
+    pub fn explain(&mut self, file: &Path) -> Option<String> {
+        let now = count(file)?;
+        let seen = self.seen.insert(file.to_owned(), now)?;
+        let unclaimed = self.unclaimed.entry(file.to_owned()).or_default();
+        *unclaimed += now.saturating_sub(seen);
+        *unclaimed = unclaimed.checked_sub(1)?;
+        Some(format!(
+            "the kernel killed a process of this control group for want of memory (oom_kill is {now} in {})",
+            file.display()
+        ))
+    }
+}
+
+/// Where the count may be: by the process's own path, and where that is a path outside of this container, at the
+/// root that is mounted here.
+fn files(groups: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for line in groups.lines() {
+        let mut fields = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(path)) =
+            (fields.next(), fields.next(), fields.next())
+        else {
+            continue;
+        };
+        let (root, name) = match controllers {
+            "" => (PathBuf::from(GROUPS), "memory.events"),
+            _ if controllers.split(',').any(|c| c == "memory") => {
+                (Path::new(GROUPS).join("memory"), "memory.oom_control")
+            }
+            _ => continue,
+        };
+        let own = root.join(path.trim_start_matches('/'));
+        files.extend([own.join(name), root.join(name)]);
+    }
+    files
+}
+
+fn count(file: &Path) -> Option<u64> {
+    parse(&fs::read_to_string(file).ok()?)
+}
+
+fn parse(text: &str) -> Option<u64> {
+    let mut lines = text.lines();
+    let value = lines.find_map(|line| line.strip_prefix("oom_kill "))?;
+    value.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_count_is_found_in_both_versions() {
+        let both = "9:name=systemd:/\n4:memory:/a/b\n3:cpu,cpuacct:/a\n0::/x\n";
+        let found: Vec<String> = files(both)
+            .iter()
+            .map(|f| f.display().to_string())
+            .collect();
+        assert_eq!(
+            found,
+            [
+                "/sys/fs/cgroup/memory/a/b/memory.oom_control",
+                "/sys/fs/cgroup/memory/memory.oom_control",
+                "/sys/fs/cgroup/x/memory.events",
+                "/sys/fs/cgroup/memory.events",
+            ]
+        );
+        assert_eq!(
+            parse("oom_kill_disable 0\nunder_oom 0\noom_kill 7\n"),
+            Some(7)
+        );
+        assert_eq!(
+            parse("low 0\nhigh 3\nmax 1\noom 2\noom_kill 4\noom_group_kill 9\n"),
+            Some(4)
+        );
+        assert_eq!(parse("oom_kill_disable 0\nunder_oom 0\n"), None);
+    }
+
+    #[test]
+    fn each_kill_is_told_of_one_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("memory.events");
+        let kills = |n: u64| fs::write(&file, format!("oom_kill {n}\n")).unwrap();
+        let mut oom = OomKills::default();
+        kills(3);
+        oom.seen.insert(file.clone(), 3);
+        assert_eq!(oom.explain(&file), None);
+        kills(5);
+        let told = oom.explain(&file).unwrap();
+        assert!(told.contains("oom_kill is 5 in "), "{told}");
+        assert!(oom.explain(&file).is_some());
+        assert_eq!(oom.explain(&file), None);
+    }
+}
