@@ -3,7 +3,7 @@ use crate::launcher::{OWNER_VARIABLE, SpawnSpec, held_back};
 use crate::logging::LogFormat;
 use crate::nodes::JobToken;
 use crate::state::{StateDir, StateDirError, write_private};
-use robust_identity::{Authority, EngineClient, IdentityError};
+use robust_identity::{Authority, EngineClient, IdentityError, Term};
 use robust_proto::{
     ENGINES_KEY_VARIABLE, IDENTITY_VARIABLE, JOB_TOKEN_VARIABLE, ROADS_VARIABLE,
     ROUTER_KEY_VARIABLE, ROUTER_VARIABLE, SERVICES_VARIABLE,
@@ -205,7 +205,8 @@ impl WorkerPlan {
     /// The certificate of a life and its key, in PEM; none where no other machine asks for one.
     pub fn certify(&self, life: &Life) -> Option<String> {
         let authority = self.authority.as_ref().filter(|_| self.certified)?;
-        let issued = authority.issue(&format!("role/{}", life.incarnation.0));
+        let whose = format!("role/{}", life.incarnation.0);
+        let issued = authority.issue(&whose, Term::unbounded());
         // The role then says what it lacks.
         let said =
             issued.inspect_err(|error| tracing::error!("{} is not certified: {error}", life.id));

@@ -19,7 +19,14 @@ fn authority() -> Authority {
 }
 
 fn sealed() -> Wire {
-    Wire::Sealed(EngineServer::of(&authority().issue("role/1").unwrap()).unwrap())
+    Wire::Sealed(
+        EngineServer::of(
+            &authority()
+                .issue("role/1", robust_identity::Term::unbounded())
+                .unwrap(),
+        )
+        .unwrap(),
+    )
 }
 
 fn start() -> SocketAddr {

@@ -9,15 +9,15 @@ use std::io;
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::version::TLS13;
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
 use crate::tls::{Certified, refused_setting};
+use crate::verify::Named;
 use crate::{IdentityError, MEMBER};
 
 const PROTOCOL: &[u8] = b"http/1.1";
@@ -67,9 +67,9 @@ impl EngineClient {
         let config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(OfTheJob {
+            .with_custom_certificate_verifier(Arc::new(Named {
                 verifier: of_the_job,
-                member: ServerName::try_from(MEMBER).map_err(refused_setting)?,
+                name: ServerName::try_from(MEMBER).map_err(refused_setting)?,
             }))
             .with_no_client_auth();
         // Which HTTP is spoken is for the client to say that is made with this.
@@ -90,49 +90,6 @@ impl EngineClient {
     }
 }
 
-/// Takes every member of the job, and nobody else, at whatever address it was called.
-#[derive(Debug)]
-struct OfTheJob {
-    verifier: Arc<WebPkiServerVerifier>,
-    member: ServerName<'static>,
-}
-
-impl ServerCertVerifier for OfTheJob {
-    fn verify_server_cert(
-        &self,
-        own: &CertificateDer<'_>,
-        between: &[CertificateDer<'_>],
-        _called: &ServerName<'_>,
-        ocsp: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        let verifier = &self.verifier;
-        verifier.verify_server_cert(own, between, &self.member, ocsp, now)
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        own: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.verifier.verify_tls12_signature(message, own, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        own: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.verifier.verify_tls13_signature(message, own, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.verifier.supported_verify_schemes()
-    }
-}
-
 impl std::fmt::Debug for EngineServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("EngineServer(..)")
@@ -149,7 +106,7 @@ impl std::fmt::Debug for EngineClient {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::{Authority, Unsealed, unsealed};
+    use crate::{Authority, Term, Unsealed, unsealed};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
@@ -175,9 +132,9 @@ mod tests {
     async fn an_engine_of_the_job_is_believed_at_any_address_and_one_of_another_job_at_none() {
         let ours = Authority::of(b"ours", "demo").unwrap();
         let theirs = Authority::of(b"theirs", "demo").unwrap();
-        let engine = ours.issue("role/17").unwrap();
+        let engine = ours.issue("role/17", Term::unbounded()).unwrap();
         assert_eq!(heard(&ours, &engine).await.unwrap(), b"tokens");
-        let stranger = theirs.issue("role/17").unwrap();
+        let stranger = theirs.issue("role/17", Term::unbounded()).unwrap();
         let refused = heard(&ours, &stranger).await.unwrap_err();
         assert_eq!(unsealed(&refused), Some(Unsealed::OtherToken), "{refused}");
     }
@@ -185,7 +142,7 @@ mod tests {
     #[tokio::test]
     async fn a_client_is_made_of_a_roles_own_certificate_too() {
         let ours = Authority::of(b"ours", "demo").unwrap();
-        let agent = EngineClient::of(&ours.issue("role/3").unwrap());
+        let agent = EngineClient::of(&ours.issue("role/3", Term::unbounded()).unwrap());
         assert!(agent.is_ok());
         assert!(EngineClient::of("").is_err());
         assert!(EngineServer::of(ours.certificate()).is_err());

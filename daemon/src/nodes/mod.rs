@@ -20,6 +20,7 @@ mod sealed;
 mod service;
 mod sessions;
 mod shards;
+mod shown;
 mod strength;
 mod wanted;
 
@@ -29,7 +30,8 @@ pub use event::{NodeLinkEvent, NodeRefused};
 pub use files::{JobFiles, PART_BYTES};
 pub use join_token::{JoinToken, JoinTokenError};
 pub use members::{
-    Created, LONGEST_NAME, LONGEST_TTL_S, Listed, Members, MembersError, Proven, TokenId,
+    Created, LONGEST_NAME, LONGEST_TTL_S, Listed, ListedNode, Members, MembersError, Proven,
+    TokenId,
 };
 pub use outgoing::{parts_of, taken};
 pub use sealed::{IN_ALL, OF_ONE_ADDRESS, PATIENCE, Peer, sealed};

@@ -101,7 +101,7 @@ async fn a_node_that_met_a_stranger_at_its_leaders_address_comes_back_with_its_c
     let listener = listener.unwrap();
     for _ in 0..8 {
         let (stream, _) = listener.accept().await.unwrap();
-        let answering = stranger.answering().unwrap();
+        let answering = stranger.answering(robustd::nodes::unix_ms()).unwrap();
         let answered = robust_identity::answer_named(stream, |_| Some((answering, ()))).await;
         assert!(answered.is_err(), "nobody believes it");
     }
@@ -145,6 +145,60 @@ async fn a_node_whose_certificate_is_taken_back_is_out_at_once_and_the_job_goes_
     let what = Some(What::Node("c".to_owned()));
     let refused = control.revoke_join(v1::RevokeJoinRequest { what }).await;
     assert_eq!(refused.unwrap_err().code(), Code::NotFound);
+}
+
+/// The fingerprint of each node's certificate, by its name.
+fn fingerprints(all: &v1::ListJoinsReply) -> Vec<(String, String)> {
+    let nodes = all.nodes.iter();
+    nodes
+        .map(|n| (n.name.clone(), n.fingerprint.clone()))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_certificate_whose_life_is_half_over_is_made_anew_while_the_job_runs() {
+    let mut cluster = Cluster::new(1000);
+    cluster.lead_with(&["--single-use-tokens"]);
+    for (node, token) in [("b", "token-b"), ("c", "token-c")] {
+        cluster.token(node, token).await;
+        cluster.join_with(node, token, &["--name", node]);
+    }
+    let before = cluster.wait_for("everybody", is_whole).await;
+    let had = fingerprints(&cluster.joins().await);
+    // Of an earlier build, whose certificates said nothing of their life.
+    let path = cluster.file("state-b/node-key.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let mut stored: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let fields = stored.as_object_mut().unwrap();
+    assert!(fields.remove("since_ms").is_some() && fields.remove("until_ms").is_some());
+    cluster.kill("b");
+    std::fs::write(&path, stored.to_string()).unwrap();
+    cluster.join_again("b");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let has = loop {
+        let all = cluster.joins().await;
+        let has = fingerprints(&all);
+        if has[0] != had[0] && all.nodes[0].joined {
+            break has;
+        }
+        assert!(Instant::now() < deadline, "{all:?}\n{}", cluster.logs());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!(has[1], had[1], "that of c is young");
+    let step = before.step;
+    let after = cluster
+        .wait_for("more steps", |s| s.step > step + 2 && is_whole(s))
+        .await;
+    assert_eq!(pids(&before), pids(&after), "{}", cluster.logs());
+    // By the new one it is let in again.
+    cluster.kill("b");
+    cluster.join_again("b");
+    let step = after.step;
+    let again = cluster
+        .wait_for("more steps", |s| s.step > step + 2 && is_whole(s))
+        .await;
+    assert_eq!(pids(&before), pids(&again), "{}", cluster.logs());
+    assert_eq!(fingerprints(&cluster.joins().await), has);
 }
 
 #[tokio::test]

@@ -112,7 +112,10 @@ fn transport(args: &Args) -> anyhow::Result<Transport> {
     let config = Config::new(JobToken::new(b"bench"));
     let (local, net) = if args.tls {
         let authority = Authority::of(b"bench", "bench")?;
-        let pem = authority.issue(&format!("process/{}", std::process::id()))?;
+        let pem = authority.issue(
+            &format!("process/{}", std::process::id()),
+            robust_identity::Term::unbounded(),
+        )?;
         (None, Some(Net::Tls(Identity::from_pem(&pem, MEMBER)?)))
     } else {
         (args.folder.clone(), None)

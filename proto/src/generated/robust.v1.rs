@@ -3056,6 +3056,9 @@ pub struct EnrolledNode {
     /// now
     #[prost(bool, tag = "4")]
     pub joined: bool,
+    /// Unix time, when its certificate is over; 0: made by an earlier build, it never is
+    #[prost(uint64, tag = "5")]
+    pub until_ms: u64,
 }
 /// Generated client implementations.
 pub mod control_client {
@@ -5211,6 +5214,11 @@ pub struct EnrollReply {
     /// the node's and the authority's, in PEM
     #[prost(string, tag = "1")]
     pub certificates: ::prost::alloc::string::String,
+    /// From when to when the certificate is good, by the leader's clock, in Unix time; 0: an earlier build made it.
+    #[prost(uint64, tag = "2")]
+    pub since_ms: u64,
+    #[prost(uint64, tag = "3")]
+    pub until_ms: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -5892,8 +5900,9 @@ pub mod node_host_client {
                 .insert(GrpcMethod::new("robust.v1.NodeHost", "KeepShard"));
             self.inner.client_streaming(req, path, codec).await
         }
-        /// A certificate for a node's key, for who has proven a join token. Once for each token that
-        /// `robustctl token create` made; the same question again has the same answer.
+        /// A certificate for a node's key, for who has proven a join token: once for each token that
+        /// `robustctl token create` made; the same question again has the same answer. And for the node itself, by the
+        /// certificate that it has: both count until it calls by the new one.
         pub async fn enroll(
             &mut self,
             request: impl tonic::IntoRequest<super::EnrollRequest>,
@@ -5985,8 +5994,9 @@ pub mod node_host_server {
             &self,
             request: tonic::Request<tonic::Streaming<super::ShardPart>>,
         ) -> std::result::Result<tonic::Response<super::KeptShard>, tonic::Status>;
-        /// A certificate for a node's key, for who has proven a join token. Once for each token that
-        /// `robustctl token create` made; the same question again has the same answer.
+        /// A certificate for a node's key, for who has proven a join token: once for each token that
+        /// `robustctl token create` made; the same question again has the same answer. And for the node itself, by the
+        /// certificate that it has: both count until it calls by the new one.
         async fn enroll(
             &self,
             request: tonic::Request<super::EnrollRequest>,

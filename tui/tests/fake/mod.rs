@@ -347,6 +347,7 @@ impl Control for Fake {
                 since_ms: 1_700_000_000_000,
                 fingerprint: "0123456789abcdef".repeat(4),
                 joined: true,
+                until_ms: 1_702_592_000_000,
             }],
         }))
     }

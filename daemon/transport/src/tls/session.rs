@@ -162,7 +162,13 @@ pub(super) mod tests {
 
     fn member(secret: &[u8]) -> Identity {
         let authority = Authority::of(secret, "tests").unwrap();
-        Identity::from_pem(&authority.issue("role/1").unwrap(), MEMBER).unwrap()
+        Identity::from_pem(
+            &authority
+                .issue("role/1", robust_identity::Term::unbounded())
+                .unwrap(),
+            MEMBER,
+        )
+        .unwrap()
     }
 
     /// Two sides whose handshake is over.

@@ -59,7 +59,9 @@ pub fn tested() -> Tested {
 /// Who a process of these tests is to the others: a member certified by the authority of `secret`.
 pub fn member(secret: &[u8]) -> Identity {
     let authority = robust_identity::Authority::of(secret, "tests").unwrap();
-    let pem = authority.issue("role/1").unwrap();
+    let pem = authority
+        .issue("role/1", robust_identity::Term::unbounded())
+        .unwrap();
     Identity::from_pem(&pem, robust_identity::MEMBER).unwrap()
 }
 

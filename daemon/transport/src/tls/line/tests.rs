@@ -47,7 +47,13 @@ impl Records for Only {
 
 fn member() -> Identity {
     let authority = Authority::of(b"one", "tests").unwrap();
-    Identity::from_pem(&authority.issue("role/1").unwrap(), MEMBER).unwrap()
+    Identity::from_pem(
+        &authority
+            .issue("role/1", robust_identity::Term::unbounded())
+            .unwrap(),
+        MEMBER,
+    )
+    .unwrap()
 }
 
 /// A caller and a callee, each followed by somebody.
