@@ -11,6 +11,7 @@
 mod addresses;
 mod engines;
 mod holders;
+mod member;
 mod nodes;
 mod term;
 mod tls;
@@ -20,6 +21,7 @@ mod web;
 pub use addresses::network;
 pub use engines::{EngineKey, EngineKeys};
 pub use holders::{Door, Holders};
+pub use member::{Believed, Member};
 pub use nodes::{Fingerprint, LIFE_OF_NODE, NodeAuthority, NodeCertificate, NodeKey};
 pub use term::Term;
 pub use tls::{Answering, Caller, Unsealed, answer_named, unsealed};
@@ -29,6 +31,9 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_ED25519, PublicKeyData, SanType, SerialNumber,
 };
+
+/// How long the certificate of a life of a role is good.
+pub const LIFE_OF_ROLE: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 
 /// The name that every member's certificate has; who calls a member checks that it is there.
 pub const MEMBER: &str = "member.robust.internal";

@@ -69,6 +69,13 @@ impl NodeAuthority {
         &self.name
     }
 
+    /// The name of the authority that made these certificates of a node, in PEM.
+    pub fn name_in(certificates: &str) -> Result<String, IdentityError> {
+        let authority = CertificateDer::pem_slice_iter(certificates.as_bytes()).nth(1);
+        let authority = authority.ok_or_else(|| refused_setting("no authority's certificate"))?;
+        Ok(name_of(&authority.map_err(refused_setting)?))
+    }
+
     /// Certifies, at `now_ms` (Unix time), that who has the private half of this Ed25519 key (32 bytes) is the node of
     /// this name.
     pub fn certify(
@@ -123,7 +130,7 @@ impl PublicKeyData for PublicKey {
 }
 
 impl Fingerprint {
-    fn of(certificate: &CertificateDer<'_>) -> Self {
+    pub(crate) fn of(certificate: &CertificateDer<'_>) -> Self {
         Self(*blake3::hash(certificate).as_bytes())
     }
 
@@ -179,9 +186,7 @@ impl NodeKey {
     /// How the node calls its leader, with what it was certified with.
     pub fn caller(&self, certificates: &str) -> Result<Caller, IdentityError> {
         let pem = [certificates, &self.pem()].concat();
-        let authority = CertificateDer::pem_slice_iter(certificates.as_bytes()).nth(1);
-        let authority = authority.ok_or_else(|| refused_setting("no authority's certificate"))?;
-        let called = name_of(&authority.map_err(refused_setting)?);
+        let called = NodeAuthority::name_in(certificates)?;
         // What the leader proves is that it is of the job; one of an earlier build has no other name.
         Certified::from_pem(&pem)?.caller(&called, MEMBER)
     }

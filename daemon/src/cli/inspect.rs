@@ -54,6 +54,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
         audit: super::run::audit(&state)?,
         has_test_devices: false,
         joins: None,
+        authorities: None,
     };
     driver::print(&format!(
         "showing the job {} in {}; end with Ctrl-C or `robustctl stop`",

@@ -4,6 +4,7 @@ use super::trajectories::Wanted;
 use super::{audit, check, history, logs, phases};
 use crate::audit::Audit;
 use crate::driver::{self, Change, Clock, OperatorEvent, RecentPhases};
+use crate::nodes::Authorities;
 use crate::report::report;
 use crate::state::StateDir;
 use crate::store::Store;
@@ -53,6 +54,8 @@ pub struct ControlService {
     pub has_test_devices: bool,
     /// Who may become a node; none where nobody can.
     pub joins: Option<Joins>,
+    /// Certify nodes and roles; none where nothing of the job runs.
+    pub authorities: Option<Authorities>,
 }
 
 impl std::fmt::Debug for ControlService {
@@ -288,6 +291,21 @@ impl Control for ControlService {
         _: Request<v1::ListJoinsRequest>,
     ) -> Result<Response<v1::ListJoinsReply>, Status> {
         Ok(Response::new(self.joins()?.list()))
+    }
+
+    async fn rotate_authority(
+        &self,
+        request: Request<v1::RotateAuthorityRequest>,
+    ) -> Result<Response<v1::AuthorityReply>, Status> {
+        let rotated = self.on_rotate(request.into_inner()).await?;
+        Ok(Response::new(rotated))
+    }
+
+    async fn show_authority(
+        &self,
+        _: Request<v1::ShowAuthorityRequest>,
+    ) -> Result<Response<v1::AuthorityReply>, Status> {
+        Ok(Response::new(self.on_show_authority()?))
     }
 
     async fn watch(

@@ -38,6 +38,7 @@ fn content(method: &str, message: &[u8]) -> String {
         "RestoreSlot" => json::<v1::RestoreSlotRequest>(message),
         "CreateJoinToken" => json::<v1::CreateJoinTokenRequest>(message),
         "RevokeJoin" => json::<v1::RevokeJoinRequest>(message),
+        "RotateAuthority" => json::<v1::RotateAuthorityRequest>(message),
         _ => String::new(),
     }
 }

@@ -59,6 +59,8 @@ const METHODS: &[(&str, Does)] = &[
     ("CreateJoinToken", Does::Changes),
     ("RevokeJoin", Does::Changes),
     ("ListJoins", Does::Looks),
+    ("RotateAuthority", Does::Changes),
+    ("ShowAuthority", Does::Looks),
 ];
 
 /// What becomes of a request.

@@ -12,12 +12,12 @@ use crate::nodes::JoinToken;
 use crate::state::{
     Readers, StateDir, StateDirError, read_private, remove_if_there, write_private,
 };
-use robust_identity::{Caller, IdentityError, NodeKey, Term};
+use robust_identity::{Caller, IdentityError, NodeAuthority, NodeKey, Term};
 use robust_proto::v1;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 
 /// Why a node has nothing to prove.
@@ -59,6 +59,8 @@ pub(super) struct Credentials {
     name: String,
     token: Option<JoinToken>,
     looks: Notify,
+    /// By which authority the leader wants this node to be certified.
+    wanted: Mutex<Option<String>>,
 }
 
 impl Credentials {
@@ -73,6 +75,7 @@ impl Credentials {
             name,
             token,
             looks: Notify::new(),
+            wanted: Mutex::default(),
         };
         match (credentials.caller()?, &credentials.token) {
             (None, None) => Err(CredentialsError::NoToken),
@@ -102,10 +105,24 @@ impl Credentials {
         }
     }
 
-    /// Whether the certificate is to be made anew at `now_ms`: half of its life is over, or it has no end.
+    /// Whether the certificate is to be made anew at `now_ms`: half of its life is over, it has no end, or the leader wants
+    /// one by another authority.
     pub fn is_renewed_at(&self, now_ms: u64) -> bool {
         let stored = self.read(&self.state.node_key()).unwrap_or_default();
-        stored.is_some_and(|stored| now_ms >= Term::renewed_at(stored.since_ms, stored.until_ms))
+        let wanted = self.wanted.lock();
+        let wanted = wanted.unwrap_or_else(PoisonError::into_inner).clone();
+        stored.is_some_and(|stored| {
+            let by = NodeAuthority::name_in(&stored.certificates).ok();
+            let is_late = now_ms >= Term::renewed_at(stored.since_ms, stored.until_ms);
+            is_late || wanted.is_some_and(|wanted| Some(wanted) != by)
+        })
+    }
+
+    /// The leader wants this node to have a certificate by the authority of this name.
+    pub fn renew_by(&self, authority: String) {
+        let wanted = self.wanted.lock();
+        *wanted.unwrap_or_else(PoisonError::into_inner) = Some(authority);
+        self.look();
     }
 
     /// There may be something to do about the certificate.
@@ -172,7 +189,6 @@ impl Credentials {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use robust_identity::NodeAuthority;
 
     fn of(state: &StateDir, name: &str, token: bool) -> Result<Credentials, CredentialsError> {
         let token = token.then(|| JoinToken::of("token"));

@@ -209,7 +209,13 @@ impl Link<'_> {
             return Ok(Unheard);
         }
         loop {
-            let order = next(&mut down).await?;
+            let order = match next(&mut down).await? {
+                Down::Renew(renew) => {
+                    self.credentials.renew_by(renew.authority);
+                    continue;
+                }
+                order => order,
+            };
             if self.events.send(LinkEvent::Order(order)).is_err() {
                 return Ok(Unheard);
             }
@@ -285,6 +291,7 @@ impl Link<'_> {
             running: standing.running,
             ended: standing.ended,
             held: standing.held,
+            renews: true,
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }

@@ -9,12 +9,11 @@
 //! ```
 //! The shared token (`STATE/nodes.token`) is never used up; with it nobody takes a name over that is joined. All is
 //! on disk before anybody is told of it, so that a leader that dies in between has forgotten nothing it said.
-use super::authority::JobSecret;
+use super::authorities::Authorities;
 use super::join_token::JoinToken;
-use super::shown::Shown;
 use crate::random;
 use crate::state::{Readers, StateDirError, read_private, write_private};
-use robust_identity::{Answering, Fingerprint, Holders, IdentityError, MEMBER, NodeCertificate};
+use robust_identity::{Answering, Fingerprint, Holders, IdentityError, NodeCertificate};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -70,6 +69,8 @@ pub struct ListedNode {
     pub until_ms: u64,
     /// Of the certificate that it used last.
     pub fingerprint: String,
+    /// Which authority made that; empty: that of an earlier build.
+    pub by: String,
 }
 
 /// A token as it is listed.
@@ -151,8 +152,8 @@ pub struct Members(Arc<Inner>);
 
 struct Inner {
     path: PathBuf,
-    /// How those are answered that have a certificate.
-    certified: Shown,
+    /// Who certifies nodes, and answers those that were certified.
+    authorities: Authorities,
     /// The token that all may use: its name, and how its holders are answered.
     shared: Option<(String, Answering)>,
     stored: Mutex<Stored>,
@@ -188,6 +189,9 @@ struct Node {
     /// 0: made by an earlier build, for ever.
     #[serde(default)]
     until_ms: u64,
+    /// Which authority made it; empty: that of an earlier build, of the first secret.
+    #[serde(default)]
+    by: String,
     /// What it got last, and has not called by yet.
     #[serde(default)]
     next: Option<NextOfNode>,
@@ -197,12 +201,35 @@ struct Node {
 struct NextOfNode {
     fingerprint: String,
     until_ms: u64,
+    by: String,
 }
 
 impl Node {
     /// Whether the certificate of this fingerprint is one of its own.
     fn has(&self, shown: &str) -> bool {
         self.fingerprint == shown || self.has_next(shown)
+    }
+
+    /// Uses what it got last.
+    fn take_next(&mut self) {
+        if let Some(next) = self.next.take() {
+            self.fingerprint = next.fingerprint;
+            self.until_ms = next.until_ms;
+            self.by = next.by;
+        }
+    }
+
+    /// The end of the certificate that ends last.
+    fn last_until_ms(&self) -> u64 {
+        self.next
+            .as_ref()
+            .map_or(self.until_ms, |next| next.until_ms)
+    }
+
+    /// Whether it may still come with a certificate by another authority than this.
+    fn waits(&self, authority: &str, now_ms: u64) -> bool {
+        let is_over = self.until_ms != 0 && self.last_until_ms() < now_ms;
+        self.by != authority && !is_over
     }
 
     fn has_next(&self, shown: &str) -> bool {
@@ -214,7 +241,7 @@ impl Members {
     /// Those of this file. `shared`: the token that all may use, if there is one.
     pub fn open(
         path: &Path,
-        secret: &JobSecret,
+        authorities: &Authorities,
         shared: Option<&JoinToken>,
     ) -> Result<Self, MembersError> {
         let unreadable = |reason: String| MembersError::Unreadable {
@@ -232,7 +259,6 @@ impl Members {
         if stored.version > VERSION {
             return Err(unreadable(format!("it has version {}", stored.version)));
         }
-        let certified = Shown::of(secret.nodes()?);
         let shared = match shared {
             Some(token) => {
                 let holders = token.holders()?;
@@ -242,7 +268,7 @@ impl Members {
         };
         Ok(Self(Arc::new(Inner {
             path: path.to_owned(),
-            certified,
+            authorities: authorities.clone(),
             shared,
             stored: Mutex::new(stored),
         })))
@@ -255,9 +281,8 @@ impl Members {
         name: &str,
         now_ms: u64,
     ) -> Result<(Answering, Option<TokenId>), IdentityError> {
-        let certified = || Ok((self.0.certified.answering(now_ms)?, None));
-        if name == MEMBER || name == self.0.certified.name() {
-            return certified();
+        if let Some(answering) = self.0.authorities.answering(name, now_ms) {
+            return Ok((answering?, None));
         }
         if let Some((_, answering)) = self.0.shared.as_ref().filter(|(known, _)| known == name) {
             return Ok((answering.clone(), Some(TokenId::Shared)));
@@ -266,7 +291,7 @@ impl Members {
         let mut alive = stored.tokens.iter().filter(|t| t.expires_ms > now_ms);
         // Strangers have this done: no key is made but for a token that there is.
         let Some(token) = alive.find(|t| Holders::name_of(&t.text) == name) else {
-            return certified();
+            return Ok((self.0.authorities.refusing(now_ms)?, None));
         };
         let holders = JoinToken::of(&token.text).holders()?;
         Ok((
@@ -300,12 +325,10 @@ impl Members {
         let mut stored = self.lock();
         let mut next = stored.clone();
         let node = next.nodes.values_mut().find(|node| node.has_next(&shown));
-        let Some((node, used)) = node.and_then(|node| node.next.take().map(|used| (node, used)))
-        else {
+        let Some(node) = node else {
             return Ok(());
         };
-        node.fingerprint = used.fingerprint;
-        node.until_ms = used.until_ms;
+        node.take_next();
         self.keep(&mut stored, next, now_ms)
     }
 
@@ -325,10 +348,11 @@ impl Members {
         let node = node.ok_or_else(|| MembersError::Unknown {
             what: format!("this is not the certificate of node `{name}`"),
         })?;
-        let certificate = self.0.certified.authority().certify(key, name, now_ms)?;
+        let (certificate, by) = self.0.authorities.certify_node(key, name, now_ms)?;
         node.next = Some(NextOfNode {
             fingerprint: certificate.fingerprint.to_string(),
             until_ms: certificate.until_ms,
+            by,
         });
         self.keep(&mut stored, next, now_ms)?;
         Ok(certificate)
@@ -374,16 +398,42 @@ impl Members {
                 }
             }
         }
-        let certificate = self.0.certified.authority().certify(key, name, now_ms)?;
+        let (certificate, by) = self.0.authorities.certify_node(key, name, now_ms)?;
         let node = Node {
             fingerprint: certificate.fingerprint.to_string(),
             since_ms: now_ms,
             until_ms: certificate.until_ms,
+            by,
             next: None,
         };
         next.nodes.insert(name.to_owned(), node);
         self.keep(&mut stored, next, now_ms)?;
         Ok(certificate)
+    }
+
+    /// Whether a node may still come that has no certificate by the authority of this name.
+    pub fn wait_for(&self, authority: &str, now_ms: u64) -> bool {
+        let stored = self.lock();
+        stored
+            .nodes
+            .values()
+            .any(|node| node.waits(authority, now_ms))
+    }
+
+    /// Takes back all certificates that are not by the authority of this name; the names of the nodes that have no other.
+    pub fn keep_only(&self, authority: &str, now_ms: u64) -> Result<Vec<String>, MembersError> {
+        let mut stored = self.lock();
+        let mut next = stored.clone();
+        for node in next.nodes.values_mut() {
+            if node.next.as_ref().is_some_and(|next| next.by == authority) {
+                node.take_next();
+            }
+        }
+        let out = next.nodes.iter().filter(|(_, node)| node.by != authority);
+        let out: Vec<String> = out.map(|(name, _)| name.clone()).collect();
+        next.nodes.retain(|_, node| node.by == authority);
+        self.keep(&mut stored, next, now_ms)?;
+        Ok(out)
     }
 
     /// Makes a token for one machine.
@@ -460,8 +510,9 @@ impl Members {
         let nodes = stored.nodes.iter().map(|(name, node)| ListedNode {
             name: name.clone(),
             since_ms: node.since_ms,
-            until_ms: node.next.as_ref().map_or(node.until_ms, |n| n.until_ms),
+            until_ms: node.last_until_ms(),
             fingerprint: node.fingerprint.clone(),
+            by: node.by.clone(),
         });
         (tokens.collect(), nodes.collect())
     }

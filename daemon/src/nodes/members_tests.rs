@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
+use crate::nodes::JobSecret;
+use crate::state::StateDir;
 use robust_identity::{LIFE_OF_NODE, NodeKey};
 
 const HOUR: u64 = 3600;
@@ -14,11 +16,18 @@ impl Site {
         Self { temp }
     }
 
+    /// The leader's authorities, as they are after each of its starts.
+    fn authorities(&self) -> Authorities {
+        let state = StateDir::make(&self.temp.path().join("state")).unwrap();
+        let secret = JobSecret::load_or_create(&state.authority_key(), None).unwrap();
+        Authorities::open(&state, secret, "demo", false).unwrap()
+    }
+
     /// The list as a leader has it that was started just now.
     fn open(&self) -> Members {
         let shared = JoinToken::of("a token that all may use");
         let path = self.temp.path().join("joins.json");
-        Members::open(&path, &JobSecret::of("secret"), Some(&shared)).unwrap()
+        Members::open(&path, &self.authorities(), Some(&shared)).unwrap()
     }
 }
 
@@ -227,7 +236,45 @@ fn a_list_of_a_newer_program_and_one_that_is_none_are_refused() {
     let path = site.temp.path().join("joins.json");
     for text in ["{\"version\":2,\"tokens\":[],\"nodes\":{}}", "{", "[]"] {
         write_private(&path, text.as_bytes()).unwrap();
-        let refused = Members::open(&path, &JobSecret::of("secret"), None).unwrap_err();
+        let refused = Members::open(&path, &site.authorities(), None).unwrap_err();
         assert!(refused.to_string().contains("enroll anew"), "{refused}");
+    }
+}
+
+#[test]
+fn a_rotation_waits_for_nodes_that_may_come_and_the_rest_can_be_left_behind() {
+    let site = Site::new();
+    let authorities = site.authorities();
+    let path = site.temp.path().join("joins.json");
+    let members = Members::open(&path, &authorities, None).unwrap();
+    let enroll = |name: &str, at_ms| {
+        let enrolled = members.enroll(&TokenId::Shared, (name, &key()), false, at_ms);
+        enrolled.unwrap()
+    };
+    let now_ms = 100 * LIFE_OF_NODE.as_millis() as u64;
+    let (b, c) = (enroll("b", now_ms), enroll("c", now_ms));
+    enroll("d", now_ms);
+    // Its certificate is over: it needs a token whatever happens.
+    enroll("gone", now_ms - 2 * LIFE_OF_NODE.as_millis() as u64);
+    assert!(!members.wait_for(&authorities.name(), now_ms));
+    authorities.rotate().unwrap();
+    let name = authorities.name();
+    assert!(members.wait_for(&name, now_ms));
+    let renew = |of: &NodeCertificate, name: &str| {
+        members
+            .renew(of.fingerprint, (name, &key()), now_ms)
+            .unwrap()
+    };
+    // `b` has used the new one, `c` may have it, and `d` was never there.
+    let new_b = renew(&b, "b");
+    members.was_used(new_b.fingerprint, now_ms).unwrap();
+    let new_c = renew(&c, "c");
+    assert!(members.wait_for(&name, now_ms));
+    let out = members.keep_only(&name, now_ms).unwrap();
+    assert_eq!(out, ["d", "gone"]);
+    assert!(!members.wait_for(&name, now_ms));
+    for (old, new) in [(&b, &new_b), (&c, &new_c)] {
+        assert_eq!(node_of(&members, old), Proven::Former);
+        assert!(matches!(node_of(&members, new), Proven::Node(_)));
     }
 }

@@ -9,6 +9,7 @@
 //! ```
 //! Nothing is decided here: what a node says becomes events, what the driver wants of it goes
 //! down the stream.
+mod authorities;
 mod authority;
 mod digests;
 mod event;
@@ -24,6 +25,7 @@ mod shown;
 mod strength;
 mod wanted;
 
+pub use authorities::{Authorities, AuthoritiesError, Held, Shows, Stage};
 pub use authority::{JobSecret, JobToken};
 pub use digests::Digests;
 pub use event::{NodeLinkEvent, NodeRefused};

@@ -13,9 +13,11 @@ use robustd::driver::Event;
 use robustd::grpc::{RoleHostService, bind_tcp, serve_nodes};
 use robustd::leases::Leases;
 use robustd::nodes::{
-    Digests, IN_ALL, JobFiles, JobSecret, JoinToken, Members, NodeHostService, NodeLinkEvent,
-    NodeRefused, OF_ONE_ADDRESS, RankThere, SESSION_HEADER, Sessions, Shards, unix_ms,
+    Authorities, Digests, IN_ALL, JobFiles, JobSecret, JoinToken, Members, NodeHostService,
+    NodeLinkEvent, NodeRefused, OF_ONE_ADDRESS, RankThere, SESSION_HEADER, Sessions, Shards,
+    unix_ms,
 };
+use robustd::state::StateDir;
 use robustd::store::Store;
 use robustd::tell::Tell;
 use std::net::SocketAddr;
@@ -121,6 +123,8 @@ impl Leader {
         let shards = Shards::new(dir("shm"), dir("ckpt"));
         let shared = JoinToken::of(TOKEN);
         let secret = JobSecret::of("the leader's alone");
+        let state = StateDir::make(&temp.path().join("authority")).unwrap();
+        let secret = Authorities::open(&state, secret, "job", true).unwrap();
         let members = Members::open(&temp.path().join("joins.json"), &secret, Some(&shared));
         let (members, sessions) = (members.unwrap(), Sessions::default());
         let service = NodeHostService {

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::Parser;
-use robust_identity::{Authority, MEMBER};
+use robust_identity::Authority;
 use robust_shared::ids::{Incarnation, WeightVersion};
 use robust_shared::job::{Dtype, Swap};
 use robust_shared::phase::Phase;
@@ -116,7 +116,7 @@ fn transport(args: &Args) -> anyhow::Result<Transport> {
             &format!("process/{}", std::process::id()),
             robust_identity::Term::unbounded(),
         )?;
-        (None, Some(Net::Tls(Identity::from_pem(&pem, MEMBER)?)))
+        (None, Some(Net::Tls(Identity::from_pem(&pem)?)))
     } else {
         (args.folder.clone(), None)
     };

@@ -62,7 +62,7 @@ pub fn member(secret: &[u8]) -> Identity {
     let pem = authority
         .issue("role/1", robust_identity::Term::unbounded())
         .unwrap();
-    Identity::from_pem(&pem, robust_identity::MEMBER).unwrap()
+    Identity::from_pem(&pem).unwrap()
 }
 
 /// Settings for members of the job `token`, of the road that is tested.

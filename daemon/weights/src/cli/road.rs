@@ -2,7 +2,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use robust_identity::{Authority, MEMBER, Term};
+use robust_identity::{Authority, Term};
 use robust_transport::{Config, Identity, Net};
 
 /// As it is told.
@@ -41,7 +41,7 @@ impl RoadArg {
                     &format!("process/{}", std::process::id()),
                     Term::unbounded(),
                 )?;
-                (None, Some(Net::Tls(Identity::from_pem(&pem, MEMBER)?)))
+                (None, Some(Net::Tls(Identity::from_pem(&pem)?)))
             }
         };
         Ok(Config {

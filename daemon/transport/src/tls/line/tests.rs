@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use robust_identity::{Authority, MEMBER};
+use robust_identity::Authority;
 use rustls::ExtractedSecrets;
 
 use super::*;
@@ -51,7 +51,6 @@ fn member() -> Identity {
         &authority
             .issue("role/1", robust_identity::Term::unbounded())
             .unwrap(),
-        MEMBER,
     )
     .unwrap()
 }
