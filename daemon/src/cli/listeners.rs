@@ -58,11 +58,13 @@ impl Listeners {
         let secret = job_secret(state, prepared.join_token.as_ref(), is_new)?;
         let authorities = Authorities::open(state, secret, &prepared.job.job.name, is_new)?;
         let viewer = prepared.viewer_token.as_deref();
+        let break_glass = prepared.break_glass_token.as_deref();
         let control = match prepared.listen {
             Some(addr) => {
                 let tokens = Tokens {
                     operator: Token::load_or_create(&state.token())?,
                     viewer: viewer.map(Token::load_or_create_shared).transpose()?,
+                    break_glass: break_glass.map(Token::load_or_create_shared).transpose()?,
                 };
                 let door = tokens.door().map_err(no_tls("TLS for robustctl"))?;
                 Some((bind_tcp("--listen", addr).await?, door))

@@ -9,7 +9,7 @@
 use super::args::{Args, Command, ExitCode};
 use super::checks::{Prepared, prepare};
 use super::failure::Failure;
-use super::inspect;
+use super::inspect::{self, until_stopped};
 use super::join;
 use super::listeners::{Listeners, NodesListener};
 use super::manual;
@@ -19,9 +19,7 @@ use crate::audit::Audit;
 use crate::bench::{self, BenchArgs};
 use crate::ckpt::{self, Checkpointer, RemoteConfig, Uploader};
 use crate::control::Far;
-use crate::driver::{
-    self, Clock, Driver, Event, Events, Feeds, Frame, OperatorEvent, Parts, Past, World,
-};
+use crate::driver::{self, Clock, Driver, Event, Events, Feeds, Frame, Parts, Past, World};
 use crate::grpc::{self, ControlService, RoleHostService, bind_unix, serve_tcp};
 use crate::launcher::Launcher;
 use crate::launcher::{SlowArgs, slow_down};
@@ -41,9 +39,8 @@ use crate::worker::WorkerPlan;
 use robust_ckpt::Retention;
 use robust_proto::endpoint::default_state_dir;
 use robust_proto::v1;
-use robust_shared::core::{CoreConfig, Outcome, Refusal};
+use robust_shared::core::{CoreConfig, Outcome};
 use robust_shared::job::{Job, PublishAfter, SlotDevices};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixListener;
@@ -196,6 +193,7 @@ impl Daemon {
             has_test_devices: prepared.sampled.test_devices().is_some(),
             joins: listeners.nodes.as_ref().map(NodesListener::joins),
             authorities: Some(listeners.authorities.clone()),
+            has_break_glass: prepared.break_glass_token.is_some(),
         };
         let mut servers = JoinSet::new();
         servers.spawn(served(
@@ -360,36 +358,6 @@ impl Daemon {
         tokio::select! {
             made = making => Ok(made.map(|()| true)?),
             () = until_stopped(&mut self.heard, ("starting", &logs)) => Ok(false),
-        }
-    }
-}
-
-/// Answers what comes while no core runs; returns when the end is wanted.
-pub(super) async fn until_stopped(
-    heard: &mut UnboundedReceiver<Event>,
-    (state, logs): (&str, &Path),
-) {
-    while let Some(event) = heard.recv().await {
-        let Event::Operator(wanted) = event else {
-            continue;
-        };
-        match wanted {
-            OperatorEvent::Stop => return,
-            OperatorEvent::Inject { answer, .. } => {
-                // The operator may have left.
-                let state = state.to_owned();
-                let _ = answer.send(Err(Refusal::JobOver { state }));
-            }
-            OperatorEvent::Ask { answer, .. } | OperatorEvent::Change { answer, .. } => {
-                let state = state.to_owned();
-                let _ = answer.send(Err(Refusal::JobOver { state }));
-            }
-            OperatorEvent::ReadLog {
-                id,
-                offset,
-                bytes,
-                answer,
-            } => driver::read_here(logs, (id, String::new()), (offset, bytes), answer),
         }
     }
 }

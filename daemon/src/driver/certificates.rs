@@ -58,11 +58,8 @@ impl Driver {
     /// Those that other machines ask for a certificate. What a node that is away may still run of lives that are over is
     /// none of them: it is killed when that comes back.
     fn certified_lives(&self) -> BTreeMap<u64, String> {
-        let processes = match self.parts.worker.certifiers() {
-            Some(_) => Some(&self.processes),
-            None => None,
-        };
-        let lives = processes.into_iter().flat_map(|processes| processes.keys());
+        let certifiers = self.parts.worker.certifiers();
+        let lives = certifiers.into_iter().flat_map(|_| self.processes.keys());
         let named = lives.filter_map(|i| Some((i.0, self.core.is_current(*i)?.to_string())));
         named.collect()
     }

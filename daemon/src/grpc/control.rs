@@ -1,5 +1,6 @@
 //! What operators' tools ask of the daemon.
 use super::joins::Joins;
+use super::rights::Caller;
 use super::trajectories::Wanted;
 use super::{audit, check, history, logs, phases};
 use crate::audit::Audit;
@@ -56,6 +57,8 @@ pub struct ControlService {
     pub joins: Option<Joins>,
     /// Certify nodes and roles; none where nothing of the job runs.
     pub authorities: Option<Authorities>,
+    /// Whether there is a token without which no fault is injected on a protected job.
+    pub has_break_glass: bool,
 }
 
 impl std::fmt::Debug for ControlService {
@@ -366,7 +369,8 @@ impl Control for ControlService {
         &self,
         request: Request<v1::InjectRequest>,
     ) -> Result<Response<v1::InjectReply>, Status> {
-        let reply = self.on_inject(request.into_inner()).await?;
+        let caller = request.extensions().get::<Caller>().map(Caller::rights);
+        let reply = self.on_inject(request.into_inner(), caller).await?;
         Ok(Response::new(reply))
     }
 
