@@ -1,9 +1,9 @@
 //! The command line of a role process.
 use crate::launcher::{OWNER_VARIABLE, SpawnSpec, held_back};
 use crate::logging::LogFormat;
-use crate::nodes::JobToken;
+use crate::nodes::{Authorities, JobToken};
 use crate::state::{StateDir, StateDirError, write_private};
-use robust_identity::{Authority, EngineClient, IdentityError};
+use robust_identity::EngineClient;
 use robust_proto::{
     ENGINES_KEY_VARIABLE, IDENTITY_VARIABLE, JOB_TOKEN_VARIABLE, ROADS_VARIABLE,
     ROUTER_KEY_VARIABLE, ROUTER_VARIABLE, SERVICES_VARIABLE,
@@ -53,10 +53,8 @@ pub struct WorkerPlan {
     pub state: StateDir,
     /// Which roads weights and gradients take, as roles are told them.
     pub roads: &'static str,
-    /// Certifies roles. The leader has it alone.
-    authority: Option<Arc<Authority>>,
-    /// Knows engines by that.
-    engine_client: Option<EngineClient>,
+    /// Certify roles. The leader has them alone.
+    authorities: Option<Authorities>,
     /// Whether roles speak TLS with each other, and are certified for it.
     certified: bool,
     /// Whether UCX is to use its RDMA transports alone.
@@ -144,8 +142,7 @@ impl WorkerPlan {
             program,
             state,
             roads: "shm",
-            authority: None,
-            engine_client: None,
+            authorities: None,
             certified: false,
             rdma_only: false,
             net_devices: job.weights.net_devices.clone(),
@@ -186,26 +183,31 @@ impl WorkerPlan {
             .then(|| (ENGINES_KEY_VARIABLE.to_owned(), path))
     }
 
-    /// With the authority that certifies roles, which the leader has.
-    pub fn certified_by(self, authority: Authority) -> Result<Self, IdentityError> {
-        let engine_client = Some(EngineClient::of(authority.certificate())?);
-        let authority = Some(Arc::new(authority));
-        Ok(Self {
-            authority,
-            engine_client,
+    /// With the authorities that certify roles, which the leader has.
+    pub fn certified_by(self, authorities: Authorities) -> Self {
+        let authorities = Some(authorities);
+        Self {
+            authorities,
             ..self
-        })
+        }
     }
 
     /// How the leader asks engines of other machines.
     pub fn engine_client(&self) -> Option<EngineClient> {
-        self.engine_client.clone()
+        let authorities = self.authorities.as_ref();
+        authorities.map(Authorities::engine_client)
     }
 
-    /// The certificate of a life and its key, in PEM; none where no other machine asks for one.
-    pub fn certify(&self, life: &Life) -> Option<String> {
-        let authority = self.authority.as_ref().filter(|_| self.certified)?;
-        let issued = authority.issue(&format!("role/{}", life.incarnation.0));
+    /// What certifies the roles; none where no other machine asks them for a certificate.
+    pub fn certifiers(&self) -> Option<&Authorities> {
+        self.authorities.as_ref().filter(|_| self.certified)
+    }
+
+    /// The certificate of a life that begins at `now_ms` (Unix time) and its key, in PEM; none where no other machine asks
+    /// for one.
+    pub fn certify(&self, life: &Life, now_ms: u64) -> Option<String> {
+        let certifiers = self.certifiers()?;
+        let issued = certifiers.certify_role(life.incarnation.0, &life.id.to_string(), now_ms);
         // The role then says what it lacks.
         let said =
             issued.inspect_err(|error| tracing::error!("{} is not certified: {error}", life.id));
@@ -425,9 +427,10 @@ mod tests {
         let token = JobToken::of("a token of the tests");
         let (path, logs) = ("worker".into(), LogFormat::Human);
         let node = WorkerPlan::new(WorkerProgram { path, logs }, state, &job, token);
-        let authority = JobSecret::of("a secret of the tests").roles("test");
-        let here = node.clone().certified_by(authority.unwrap()).unwrap();
-        let identity = |plan: &WorkerPlan| plan.certify(&life("rollout", 1));
+        let secret = JobSecret::of("a secret of the tests");
+        let authorities = Authorities::open(&node.state, secret, "test", true).unwrap();
+        let here = node.clone().certified_by(authorities);
+        let identity = |plan: &WorkerPlan| plan.certify(&life("rollout", 1), 1_800_000_000_000);
         assert_eq!(identity(&here), None, "no other machine asks for it");
         let spread = here.bound_to(Ipv4Addr::LOCALHOST.into(), &job);
         assert!(identity(&spread).unwrap().contains("BEGIN CERTIFICATE"));

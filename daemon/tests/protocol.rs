@@ -5,3 +5,5 @@
 mod leader;
 #[path = "protocol/node.rs"]
 mod node;
+#[path = "protocol/renewed.rs"]
+mod renewed;

@@ -224,6 +224,55 @@ fn weights_cross_machines_by_tls_and_only_what_changed_and_within_one_go_through
     finish(cluster, steps, &["b", "c"]);
 }
 
+/// One authority is left, and everybody is certified by it.
+fn is_certified_by_one(shown: &Value, all: usize) -> bool {
+    let certified = shown["certified"].as_array().unwrap();
+    let by_it = certified.iter().all(|c| c["authority"] == shown["name"]);
+    shown["stage"] == "" && certified.len() == all && by_it
+}
+
+#[test]
+fn the_leaders_secret_is_replaced_under_roles_that_move_weights_between_machines() {
+    let Some(net) = Net::try_new() else {
+        return;
+    };
+    let steps = 60;
+    let side = |node: &str| usize::from(node == "b");
+    let join = |cluster: &mut Cluster, node: &str| cluster.join_on(node, &net, side(node));
+    let mut cluster = three(Cluster::start_on(&job(steps), &net), join);
+    let before = cluster.leader.until("everybody to serve", is_whole);
+    // Seven roles and two nodes.
+    let all = 9;
+    let first = cluster.leader.json(&["ca", "show"]);
+    assert!(is_certified_by_one(&first, all), "{first}");
+    assert!(cluster.leader.ctl(&["ca", "rotate"]).status.success());
+    let is_over = |leader: &robust_tests::Daemon| {
+        let shown = leader.json(&["ca", "show"]);
+        shown["name"] != first["name"] && is_certified_by_one(&shown, all)
+    };
+    cluster.leader.wait_for("end of the rotation", is_over);
+    let at = step(&cluster.leader.status());
+    let after = cluster.leader.until_step(at + 2);
+    assert_eq!(places(&before), places(&after), "{}", cluster.logs());
+    // New lives, which have never known the secret before, pull from and are asked by those that live on.
+    for index in ["0", "1"] {
+        let kill = ["inject", "--kill", "rollout", "--index", index, "--wait"];
+        let struck = cluster.leader.ctl(&kill);
+        assert!(struck.status.success(), "{struck:?}\n{}", cluster.logs());
+    }
+    let whole = cluster.leader.until("both to serve again", is_whole);
+    let last = cluster.leader.until_step(step(&whole) + 2);
+    let incidents = last["incidents"].as_array().unwrap();
+    assert_eq!(incidents.len(), 2, "{incidents:?}\n{}", cluster.logs());
+    let lived = |status: &Value| {
+        let all = places(status).into_iter();
+        let lived = all.filter(|p| p.0 != "rollout-0" && p.0 != "rollout-1");
+        lived.collect::<Vec<_>>()
+    };
+    assert_eq!(lived(&before), lived(&last), "{}", cluster.logs());
+    assert!(cluster.leader.ctl(&["stop", "--wait"]).status.success());
+}
+
 /// What somebody hears who listens on the way between the machines.
 #[test]
 fn nothing_of_a_job_crosses_machines_in_clear() {

@@ -1,5 +1,6 @@
 //! The command line: a file for the options of each group of commands.
 mod bench;
+mod ca;
 mod ckpt;
 mod doctor;
 mod drill;
@@ -24,6 +25,7 @@ pub use bench::{
     BenchCommand, BenchConsoleArgs, BenchHostingArgs, BenchStateArgs, BenchStoreArgs,
     BenchWeightsArgs,
 };
+pub use ca::CaCommand;
 pub use ckpt::{CkptCommand, RemoteArgs};
 pub use doctor::DoctorArgs;
 pub use drill::DrillArgs;
@@ -132,6 +134,9 @@ pub enum Command {
     Uncordon(NodeArgs),
     /// A lost slot is there again
     RestoreSlot(RestoreSlotArgs),
+    /// The authority that certifies nodes and roles: show it, or replace its secret while the job runs
+    #[command(subcommand)]
+    Ca(CaCommand),
     /// Join tokens, each of which makes one machine a node, and certificates of nodes
     #[command(subcommand)]
     Token(TokenCommand),

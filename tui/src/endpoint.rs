@@ -207,6 +207,10 @@ impl Endpoint {
             Some(Unsealed::NoTls) => self.no_daemon(
                 "it speaks no TLS 1.3: is it the --listen of a robustd, of this build?".to_owned(),
             ),
+            Some(Unsealed::OursIsOver | Unsealed::TheirsIsOver) => self.no_daemon(
+                "one of the two sides takes the other's certificate for expired: compare the clocks of both machines"
+                    .to_owned(),
+            ),
             None => self.no_daemon(error.to_string()),
         }
     }

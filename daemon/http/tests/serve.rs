@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use axum::Router;
 use axum::routing::get;
 use robust_http::{Door, MOST_UNPROVEN, Wire, serve};
-use robust_identity::{Authority, EngineClient, EngineKey, EngineKeys, EngineServer};
+use robust_identity::{Authority, EngineClient, EngineKey, EngineKeys, EngineServer, Member, Term};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -19,7 +19,11 @@ fn authority() -> Authority {
 }
 
 fn sealed() -> Wire {
-    Wire::Sealed(EngineServer::of(&authority().issue("role/1").unwrap()).unwrap())
+    {
+        let pem = authority().issue("role/1", Term::unbounded()).unwrap();
+        let member = Member::from_pem(&pem).unwrap();
+        Wire::Sealed(EngineServer::of(&member).unwrap())
+    }
 }
 
 fn start() -> SocketAddr {

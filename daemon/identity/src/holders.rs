@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::server;
 
 use crate::tls::{Answering, Caller, Certified, answer_named};
-use crate::{Authority, IdentityError};
+use crate::{Authority, IdentityError, Term};
 
 const CONTEXT: &str = "RobustRL 2026 authority over the holders of a token version 1";
 const NAME: &str = "RobustRL 2026 name of a token version 1";
@@ -54,13 +54,17 @@ impl Holders {
 
     /// How the daemon answers them.
     pub fn answering(&self) -> Result<Answering, IdentityError> {
-        Certified::by(&self.authority, "control", &self.name)?.callee()
+        self.certified("control")?.callee()
     }
 
     /// For a tool that calls the daemon.
     pub fn caller(&self) -> Result<Caller, IdentityError> {
-        let certified = Certified::by(&self.authority, "tool", &self.name)?;
-        certified.caller(self.name.clone())
+        self.certified("tool")?.caller(&self.name, &self.name)
+    }
+
+    /// A certificate that ends with the token: whoever has that makes himself another.
+    fn certified(&self, whose: &str) -> Result<Certified, IdentityError> {
+        Certified::by(&self.authority, (whose, &self.name), Term::unbounded())
     }
 }
 
@@ -104,6 +108,7 @@ impl<May> std::fmt::Debug for Door<May> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::nodes::tests::now_ms;
     use crate::{NodeAuthority, NodeKey, Unsealed, unsealed};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
@@ -156,7 +161,7 @@ mod tests {
         let guess = Holders::of("a guess").unwrap().caller().unwrap();
         let key = NodeKey::new().unwrap();
         let certified = NodeAuthority::of(OPERATOR).unwrap();
-        let certified = certified.certify(key.public(), "b").unwrap();
+        let certified = certified.certify(key.public(), "b", now_ms()).unwrap();
         let node = key.caller(&certified.pem).unwrap();
         for caller in [guess, node] {
             let (answered, called) = between(door(), caller).await;
@@ -170,13 +175,13 @@ mod tests {
     async fn a_viewer_who_names_the_operators_token_is_refused() {
         let (viewer, operator) = (Holders::of(VIEWER).unwrap(), Holders::of(OPERATOR).unwrap());
         // The daemon's certificate is not what it verifies: nobody keeps it from going on.
-        let certified = Certified::by(&viewer.authority, "tool", &viewer.name).unwrap();
-        let trusting = Certified::by(&operator.authority, "tool", &operator.name).unwrap();
+        let certified = viewer.certified("tool").unwrap();
+        let trusting = operator.certified("tool").unwrap();
         let forged = Certified {
             roots: trusting.roots,
             ..certified
         };
-        let caller = forged.caller(operator.name).unwrap();
+        let caller = forged.caller(&operator.name, &operator.name).unwrap();
         let (answered, called) = between(door(), caller).await;
         let error = answered.unwrap_err();
         assert_eq!(unsealed(&error), Some(Unsealed::OtherToken), "{error:?}");

@@ -11,21 +11,29 @@
 mod addresses;
 mod engines;
 mod holders;
+mod member;
 mod nodes;
+mod term;
 mod tls;
+mod verify;
 mod web;
 
 pub use addresses::network;
 pub use engines::{EngineKey, EngineKeys};
 pub use holders::{Door, Holders};
-pub use nodes::{Fingerprint, NodeAuthority, NodeCertificate, NodeKey};
+pub use member::{Believed, Member};
+pub use nodes::{Fingerprint, LIFE_OF_NODE, NodeAuthority, NodeCertificate, NodeKey};
+pub use term::Term;
 pub use tls::{Answering, Caller, Unsealed, answer_named, unsealed};
 pub use web::{EngineClient, EngineServer, FIRST_BYTE};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PKCS_ED25519, PublicKeyData, SanType, SerialNumber, date_time_ymd,
+    KeyUsagePurpose, PKCS_ED25519, PublicKeyData, SanType, SerialNumber,
 };
+
+/// How long the certificate of a life of a role is good.
+pub const LIFE_OF_ROLE: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 
 /// The name that every member's certificate has; who calls a member checks that it is there.
 pub const MEMBER: &str = "member.robust.internal";
@@ -69,7 +77,8 @@ impl Authority {
             .distinguished_name
             .push(DnType::CommonName, format!("authority of {job}"));
         params.serial_number = Some(SerialNumber::from(1));
-        (params.not_before, params.not_after) = validity();
+        // The same for all daemons, and wide: it ends with the secret that it is made of.
+        (params.not_before, params.not_after) = Term::unbounded().dates();
         let certificate = params.self_signed(&key)?.pem();
         Ok(Authority {
             job: job.to_owned(),
@@ -84,15 +93,15 @@ impl Authority {
     }
 
     /// Certifies a new key for `whose`, such as `role/17`: certificate, key and the authority's
-    /// certificate, in PEM. Good for as long as the authority: it ends with the job's secret.
-    pub fn issue(&self, whose: &str) -> Result<String, IdentityError> {
-        self.issue_named(whose, MEMBER)
+    /// certificate, in PEM.
+    pub fn issue(&self, whose: &str, term: Term) -> Result<String, IdentityError> {
+        self.issue_named((whose, MEMBER), term)
     }
 
-    /// The same, with another name than [`MEMBER`] that callers check.
-    fn issue_named(&self, whose: &str, named: &str) -> Result<String, IdentityError> {
+    /// The same for `whose`, with another name than [`MEMBER`] that callers check.
+    fn issue_named(&self, names: (&str, &str), term: Term) -> Result<String, IdentityError> {
         let key = KeyPair::generate_for(&PKCS_ED25519)?;
-        let certificates = self.certify(&key, whose, named)?;
+        let certificates = self.certify(&key, names, term)?;
         Ok([certificates, key.serialize_pem()].concat())
     }
 
@@ -100,8 +109,8 @@ impl Authority {
     fn certify(
         &self,
         key: &impl PublicKeyData,
-        whose: &str,
-        named: &str,
+        (whose, named): (&str, &str),
+        term: Term,
     ) -> Result<String, IdentityError> {
         let name = format!("robust://{}/{whose}", self.job);
         let mut params = CertificateParams::new(vec![named.to_owned()])?;
@@ -115,7 +124,7 @@ impl Authority {
             ExtendedKeyUsagePurpose::ServerAuth,
             ExtendedKeyUsagePurpose::ClientAuth,
         ];
-        (params.not_before, params.not_after) = validity();
+        (params.not_before, params.not_after) = term.dates();
         let certificate = params.signed_by(key, &self.issuer)?;
         Ok([certificate.pem(), self.certificate.clone()].concat())
     }
@@ -127,11 +136,6 @@ impl std::fmt::Debug for Authority {
             .field("job", &self.job)
             .finish_non_exhaustive()
     }
-}
-
-/// Of all certificates: the same for all daemons, and wide, for a life does not get a second one.
-fn validity() -> (time::OffsetDateTime, time::OffsetDateTime) {
-    (date_time_ymd(2020, 1, 1), date_time_ymd(2120, 1, 1))
 }
 
 #[cfg(test)]
@@ -149,8 +153,8 @@ mod tests {
     #[test]
     fn every_life_gets_a_key_of_its_own() {
         let authority = Authority::of(b"a", "demo").unwrap();
-        let (first, second) = (authority.issue("role/1"), authority.issue("role/1"));
-        assert_ne!(first.unwrap(), second.unwrap());
+        let issued = || authority.issue("role/1", Term::unbounded()).unwrap();
+        assert_ne!(issued(), issued());
     }
 
     #[test]

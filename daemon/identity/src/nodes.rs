@@ -9,6 +9,7 @@
 //! A node has neither the leader's secret nor another node's key: it can speak for itself alone.
 
 use std::fmt;
+use std::time::Duration;
 
 use rcgen::{KeyPair, PKCS_ED25519, PublicKeyData, SignatureAlgorithm};
 use rustls::pki_types::CertificateDer;
@@ -17,13 +18,23 @@ use tokio::net::TcpStream;
 use tokio_rustls::server;
 
 use crate::tls::{Answering, Caller, Certified, refused_setting};
-use crate::{Authority, IdentityError, MEMBER};
+use crate::{Authority, IdentityError, MEMBER, Term};
 
 const CONTEXT: &str = "RobustRL 2026 authority over a job's daemons version 1";
 
+/// How long the certificate of a node is good, and that which the leader shows to nodes.
+pub const LIFE_OF_NODE: Duration = Duration::from_secs(30 * 24 * 3600);
+
+const NAME: &str = "RobustRL 2026 name of an authority over a job's daemons version 1";
+/// Under which names of authorities stand; nobody looks it up.
+const DOMAIN: &str = "authority.robust.internal";
+
 /// Certifies the nodes of a job. The leader has it, and nobody else.
 #[derive(Debug)]
-pub struct NodeAuthority(Authority);
+pub struct NodeAuthority {
+    authority: Authority,
+    name: String,
+}
 
 /// Tells a certificate from all others.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,29 +47,65 @@ pub struct NodeCertificate {
     pub pem: String,
     /// Of its certificate.
     pub fingerprint: Fingerprint,
+    /// When it was made, in Unix time.
+    pub since_ms: u64,
+    /// When it is over, in Unix time.
+    pub until_ms: u64,
 }
 
 impl NodeAuthority {
     /// Of the leader that has this secret. The same secret gives the same authority.
     pub fn of(secret: &str) -> Result<Self, IdentityError> {
         let key = blake3::derive_key(CONTEXT, secret.trim().as_bytes());
-        Ok(Self(Authority::of(&key, "daemons")?))
+        let authority = Authority::of(&key, "daemons")?;
+        let certificate = CertificateDer::from_pem_slice(authority.certificate().as_bytes());
+        let name = name_of(&certificate.map_err(refused_setting)?);
+        Ok(Self { authority, name })
     }
 
-    /// Certifies that who has the private half of this Ed25519 key (32 bytes) is the node of this name.
-    pub fn certify(&self, public_key: &[u8], node: &str) -> Result<NodeCertificate, IdentityError> {
+    /// By which name nodes call the leader that have a certificate by this authority: a leader that has two of them
+    /// shows each node the certificate that it can verify.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The name of the authority that made these certificates of a node, in PEM.
+    pub fn name_in(certificates: &str) -> Result<String, IdentityError> {
+        let authority = CertificateDer::pem_slice_iter(certificates.as_bytes()).nth(1);
+        let authority = authority.ok_or_else(|| refused_setting("no authority's certificate"))?;
+        Ok(name_of(&authority.map_err(refused_setting)?))
+    }
+
+    /// Certifies, at `now_ms` (Unix time), that who has the private half of this Ed25519 key (32 bytes) is the node of
+    /// this name.
+    pub fn certify(
+        &self,
+        public_key: &[u8],
+        node: &str,
+        now_ms: u64,
+    ) -> Result<NodeCertificate, IdentityError> {
         let key = PublicKey::new(public_key)?;
-        let pem = self.0.certify(&key, &format!("node/{node}"), MEMBER)?;
+        let (whose, term) = (format!("node/{node}"), Term::of(now_ms, LIFE_OF_NODE));
+        let pem = self.authority.certify(&key, (&whose, MEMBER), term)?;
         Ok(NodeCertificate {
             fingerprint: Fingerprint::of_pem(&pem)?,
             pem,
+            since_ms: now_ms,
+            until_ms: term.until_ms(),
         })
     }
 
-    /// How the leader answers those that it certified.
-    pub fn answering(&self) -> Result<Answering, IdentityError> {
-        Certified::by(&self.0, "control", MEMBER)?.callee()
+    /// How the leader answers those that it certified, with a certificate of [`LIFE_OF_NODE`] from `now_ms` on.
+    pub fn answering(&self, now_ms: u64) -> Result<Answering, IdentityError> {
+        let term = Term::of(now_ms, LIFE_OF_NODE);
+        Certified::by(&self.authority, ("control", MEMBER), term)?.callee()
     }
+}
+
+fn name_of(authority: &CertificateDer<'_>) -> String {
+    let name = blake3::derive_key(NAME, authority);
+    let name = blake3::Hash::from(name).to_hex();
+    format!("{}.{DOMAIN}", &name[..32])
 }
 
 /// An Ed25519 key's public half, as a request has it.
@@ -83,7 +130,7 @@ impl PublicKeyData for PublicKey {
 }
 
 impl Fingerprint {
-    fn of(certificate: &CertificateDer<'_>) -> Self {
+    pub(crate) fn of(certificate: &CertificateDer<'_>) -> Self {
         Self(*blake3::hash(certificate).as_bytes())
     }
 
@@ -139,7 +186,9 @@ impl NodeKey {
     /// How the node calls its leader, with what it was certified with.
     pub fn caller(&self, certificates: &str) -> Result<Caller, IdentityError> {
         let pem = [certificates, &self.pem()].concat();
-        Certified::from_pem(&pem)?.caller(MEMBER.to_owned())
+        let called = NodeAuthority::name_in(certificates)?;
+        // What the leader proves is that it is of the job; one of an earlier build has no other name.
+        Certified::from_pem(&pem)?.caller(&called, MEMBER)
     }
 }
 
@@ -151,4 +200,4 @@ impl fmt::Debug for NodeKey {
 
 #[cfg(test)]
 #[path = "nodes_tests.rs"]
-mod tests;
+pub(crate) mod tests;

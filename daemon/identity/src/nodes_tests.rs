@@ -12,14 +12,23 @@ use tokio::net::TcpListener;
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
+pub(crate) fn now_ms() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.unwrap().as_millis() as u64
+}
+
 fn of(secret: &str) -> NodeAuthority {
     NodeAuthority::of(secret).unwrap()
 }
 
 /// A node that this leader certified, and its certificate's fingerprint.
 fn node(leader: &NodeAuthority, name: &str) -> (Caller, Fingerprint) {
+    node_since(leader, name, now_ms())
+}
+
+fn node_since(leader: &NodeAuthority, name: &str, since_ms: u64) -> (Caller, Fingerprint) {
     let key = NodeKey::new().unwrap();
-    let certificate = leader.certify(key.public(), name).unwrap();
+    let certificate = leader.certify(key.public(), name, since_ms).unwrap();
     // As it is after the node's daemon was started again.
     let key = NodeKey::from_pem(&key.pem()).unwrap();
     (
@@ -33,9 +42,18 @@ async fn between<T, F: Future<Output = io::Result<T>>>(
     leader: &NodeAuthority,
     call: impl FnOnce(TcpStream) -> F,
 ) -> (io::Result<(Fingerprint, Vec<u8>)>, io::Result<T>) {
+    between_since(leader, now_ms(), call).await
+}
+
+/// The same, of a leader that made its own certificate at `since_ms`.
+async fn between_since<T, F: Future<Output = io::Result<T>>>(
+    leader: &NodeAuthority,
+    since_ms: u64,
+    call: impl FnOnce(TcpStream) -> F,
+) -> (io::Result<(Fingerprint, Vec<u8>)>, io::Result<T>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
-    let answering = leader.answering().unwrap();
+    let answering = leader.answering(since_ms).unwrap();
     let answering = tokio::spawn(async move {
         let (stream, _) = listener.accept().await.unwrap();
         let ((), mut sealed) = answer_named(stream, |_| Some((answering, ()))).await?;
@@ -70,6 +88,10 @@ fn showing(
     }
 }
 
+fn certified(leader: &NodeAuthority, whose: &str) -> Certified {
+    Certified::by(&leader.authority, (whose, MEMBER), Term::unbounded()).unwrap()
+}
+
 async fn talk(caller: Caller, stream: TcpStream) -> io::Result<Vec<u8>> {
     let mut sealed = caller.call(stream).await?;
     sealed.write_all(b"hello").await?;
@@ -90,6 +112,52 @@ async fn a_leader_knows_each_node_that_it_certified_by_its_certificate() {
     assert_eq!(called.unwrap(), b"there");
 }
 
+/// As a node of the build before calls, which knows of no names of authorities.
+#[tokio::test]
+async fn a_node_is_answered_by_whatever_name_it_calls_a_member_of_the_job() {
+    let leader = of(SECRET);
+    let old = certified(&leader, "node/b").caller(MEMBER, MEMBER).unwrap();
+    let (answered, called) = between(&leader, |stream| talk(old, stream)).await;
+    assert!(answered.is_ok());
+    assert_eq!(called.unwrap(), b"there");
+    assert_ne!(leader.name(), of("another secret").name());
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_over_or_not_good_yet_is_named_as_such_at_both_ends() {
+    let leader = of(SECRET);
+    let life_ms = LIFE_OF_NODE.as_millis() as u64;
+    for since_ms in [now_ms() - life_ms - 1000, now_ms() + 2 * 3_600_000] {
+        let (late, _) = node_since(&leader, "b", since_ms);
+        let (answered, called) = between(&leader, |stream| talk(late, stream)).await;
+        let (answered, called) = (answered.unwrap_err(), called.unwrap_err());
+        assert_eq!(
+            unsealed(&answered),
+            Some(Unsealed::TheirsIsOver),
+            "{answered:?}"
+        );
+        assert_eq!(unsealed(&called), Some(Unsealed::OursIsOver), "{called:?}");
+        let (good, _) = node(&leader, "b");
+        let (answered, called) =
+            between_since(&leader, since_ms, |stream| talk(good, stream)).await;
+        let (answered, called) = (answered.unwrap_err(), called.unwrap_err());
+        assert_eq!(
+            unsealed(&answered),
+            Some(Unsealed::OursIsOver),
+            "{answered:?}"
+        );
+        assert_eq!(
+            unsealed(&called),
+            Some(Unsealed::TheirsIsOver),
+            "{called:?}"
+        );
+    }
+    // Clocks that differ by some minutes are no reason.
+    let (ahead, _) = node_since(&leader, "b", now_ms() + 50 * 60_000);
+    let (answered, _) = between(&leader, |stream| talk(ahead, stream)).await;
+    assert!(answered.is_ok());
+}
+
 #[tokio::test]
 async fn a_node_of_another_leader_is_told_apart_at_both_ends_and_says_nothing() {
     let (stranger, _) = node(&of("another secret, as long as it is"), "b");
@@ -104,7 +172,7 @@ async fn a_node_of_another_leader_is_told_apart_at_both_ends_and_says_nothing() 
 async fn a_node_can_certify_nobody() {
     let leader = of(SECRET);
     let key = NodeKey::new().unwrap();
-    let own = leader.certify(key.public(), "b").unwrap();
+    let own = leader.certify(key.public(), "b", now_ms()).unwrap();
     let mut params = rcgen::CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
     let name = &mut params.distinguished_name;
@@ -130,11 +198,11 @@ async fn a_node_can_certify_nobody() {
 #[tokio::test]
 async fn a_caller_without_a_certificate_and_one_of_a_role_are_refused() {
     let leader = of(SECRET);
-    let Certified { roots, .. } = Certified::by(&leader.0, "x", MEMBER).unwrap();
+    let Certified { roots, .. } = certified(&leader, "x");
     // What a role has in its environment.
     let role = Authority::of(&[7; 32], "demo")
         .unwrap()
-        .issue("role/1")
+        .issue("role/1", Term::unbounded())
         .unwrap();
     let certificate = CertificateDer::from_pem_slice(role.as_bytes()).unwrap();
     let key = PrivateKeyDer::from_pem_slice(role.as_bytes()).unwrap();
@@ -170,7 +238,7 @@ async fn who_speaks_no_tls_or_an_older_one_is_named_as_such() {
     let (answered, _) = between(&leader, plain).await;
     assert_eq!(unsealed(&answered.unwrap_err()), Some(Unsealed::NoTls));
 
-    let Certified { own, key, roots } = Certified::by(&leader.0, "node/b", MEMBER).unwrap();
+    let Certified { own, key, roots } = certified(&leader, "node/b");
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let older = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS12])
@@ -211,6 +279,6 @@ async fn a_callee_that_speaks_no_tls_is_named_as_such() {
 #[test]
 fn a_key_of_another_kind_is_not_certified() {
     for wrong in [&b""[..], &[1; 31], &[1; 64]] {
-        assert!(of(SECRET).certify(wrong, "b").is_err());
+        assert!(of(SECRET).certify(wrong, "b", now_ms()).is_err());
     }
 }

@@ -9,11 +9,12 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{Acceptor, WebPkiClientVerifier};
 use rustls::version::TLS13;
-use rustls::{AlertDescription, ClientConfig, RootCertStore, ServerConfig};
+use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore, ServerConfig};
 use tokio::net::TcpStream;
 use tokio_rustls::{LazyConfigAcceptor, TlsConnector, client, server};
 
-use crate::{Authority, IdentityError};
+use crate::verify::Named;
+use crate::{Authority, IdentityError, Term};
 
 /// HTTP/2, which carries the calls.
 const PROTOCOL: &[u8] = b"h2";
@@ -37,9 +38,13 @@ pub(crate) struct Certified {
 }
 
 impl Certified {
-    /// A new key for `whose`, which callers check the name `named` of.
-    pub fn by(authority: &Authority, whose: &str, named: &str) -> Result<Self, IdentityError> {
-        Self::from_pem(&authority.issue_named(whose, named)?)
+    /// A new key for `names.0`, of which callers check the name `names.1`.
+    pub fn by(
+        authority: &Authority,
+        names: (&str, &str),
+        term: Term,
+    ) -> Result<Self, IdentityError> {
+        Self::from_pem(&authority.issue_named(names, term)?)
     }
 
     /// Of its certificate, the authority's and its key.
@@ -74,20 +79,23 @@ impl Certified {
         Ok(Answering(Arc::new(config)))
     }
 
-    /// For the side that calls one that has the name `named`.
-    pub fn caller(self, named: String) -> Result<Caller, IdentityError> {
+    /// For the side that calls somebody as `called`, who has to prove that he has the name `named`.
+    pub fn caller(self, called: &str, named: &str) -> Result<Caller, IdentityError> {
+        let server_name = |name: &str| ServerName::try_from(name.to_owned());
         let Self { own, key, roots } = self;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let callees = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
+        let verifier = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
             .build()
             .map_err(refused_setting)?;
+        let name = server_name(named).map_err(refused_setting)?;
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])?
-            .with_webpki_verifier(callees)
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Named { verifier, name }))
             .with_client_auth_cert(vec![own], key)?;
         config.resumption = Resumption::disabled();
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
-        let name = ServerName::try_from(named).map_err(refused_setting)?;
+        let name = server_name(called).map_err(refused_setting)?;
         Ok(Caller {
             connector: Arc::new(config).into(),
             name,
@@ -137,6 +145,10 @@ pub enum Unsealed {
     OtherToken,
     /// The other side does not speak TLS 1.3.
     NoTls,
+    /// The other side says that our certificate is over, or not good yet.
+    OursIsOver,
+    /// The other side's certificate is over, or not good yet by this machine's clock.
+    TheirsIsOver,
 }
 
 /// Looks for the reason among an error and its causes.
@@ -159,6 +171,13 @@ pub fn unsealed(error: &(dyn Error + 'static)) -> Option<Unsealed> {
 fn reason(error: &rustls::Error) -> Option<Unsealed> {
     use AlertDescription as Alert;
     match error {
+        rustls::Error::InvalidCertificate(
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. },
+        ) => Some(Unsealed::TheirsIsOver),
+        rustls::Error::AlertReceived(Alert::CertificateExpired) => Some(Unsealed::OursIsOver),
         rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented => {
             Some(Unsealed::OtherToken)
         }

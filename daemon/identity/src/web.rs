@@ -8,17 +8,14 @@
 use std::io;
 use std::sync::Arc;
 
-use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::ServerName;
 use rustls::version::TLS13;
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
+use rustls::{ClientConfig, ServerConfig};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
-use crate::tls::{Certified, refused_setting};
-use crate::{IdentityError, MEMBER};
+use crate::member::Believed;
+use crate::{IdentityError, MEMBER, Member};
 
 const PROTOCOL: &[u8] = b"http/1.1";
 /// What a connection begins with on which TLS is spoken: a record of its handshake (RFC 8446, section 5.1).
@@ -28,19 +25,21 @@ pub const FIRST_BYTE: u8 = 22;
 #[derive(Clone)]
 pub struct EngineServer(TlsAcceptor);
 
-/// The side of whoever asks engines.
+/// The side of whoever asks engines. Clones share whom it believes.
 #[derive(Clone)]
-pub struct EngineClient(Arc<ClientConfig>);
+pub struct EngineClient {
+    config: Arc<ClientConfig>,
+    believed: Believed,
+}
 
 impl EngineServer {
-    /// Of an engine's certificate, its authority's and its key, in PEM.
-    pub fn of(pem: &str) -> Result<Self, IdentityError> {
-        let Certified { own, key, .. } = Certified::from_pem(pem)?;
+    /// Of the engine that is this member of the job: what it shows is replaced with that.
+    pub fn of(member: &Member) -> Result<Self, IdentityError> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])?
             .with_no_client_auth()
-            .with_single_cert(vec![own], key)?;
+            .with_cert_resolver(Arc::new(member.clone()));
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
         Ok(Self(Arc::new(config).into()))
     }
@@ -52,84 +51,44 @@ impl EngineServer {
 }
 
 impl EngineClient {
-    /// Of the certificate of the authority that certifies the engines: the last one of a text in PEM.
+    /// Of the certificates of the authorities that certify the engines, in PEM.
     pub fn of(pem: &str) -> Result<Self, IdentityError> {
-        let authority = CertificateDer::pem_slice_iter(pem.as_bytes()).last();
-        let none = || refused_setting("no certificate of an authority");
-        let authority = authority.ok_or_else(none)?.map_err(refused_setting)?;
-        let mut roots = RootCertStore::empty();
-        roots.add(authority)?;
+        Self::believing(Believed::of(pem)?)
+    }
+
+    /// Of a member of the job: it believes whom that believes.
+    pub fn of_member(member: &Member) -> Result<Self, IdentityError> {
+        Self::believing(member.believed())
+    }
+
+    /// Believes those from now on whom these authorities certified.
+    pub fn believe(&self, pem: &str) -> Result<(), IdentityError> {
+        self.believed.renew(pem)
+    }
+
+    fn believing(believed: Believed) -> Result<Self, IdentityError> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let roots = Arc::new(roots);
-        let of_the_job = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
-            .build()
-            .map_err(refused_setting)?;
         let config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(OfTheJob {
-                verifier: of_the_job,
-                member: ServerName::try_from(MEMBER).map_err(refused_setting)?,
-            }))
+            .with_custom_certificate_verifier(Arc::new(believed.clone()))
             .with_no_client_auth();
         // Which HTTP is spoken is for the client to say that is made with this.
-        Ok(Self(Arc::new(config)))
+        let config = Arc::new(config);
+        Ok(Self { config, believed })
     }
 
     /// What HTTP clients are made with.
     pub fn config(&self) -> ClientConfig {
-        ClientConfig::clone(&self.0)
+        ClientConfig::clone(&self.config)
     }
 
     /// Calls an engine. Returns once it is proven that it is of the job.
     pub async fn call(&self, stream: TcpStream) -> io::Result<client::TlsStream<TcpStream>> {
         let name = ServerName::try_from(MEMBER).map_err(io::Error::other)?;
-        TlsConnector::from(Arc::clone(&self.0))
+        TlsConnector::from(Arc::clone(&self.config))
             .connect(name, stream)
             .await
-    }
-}
-
-/// Takes every member of the job, and nobody else, at whatever address it was called.
-#[derive(Debug)]
-struct OfTheJob {
-    verifier: Arc<WebPkiServerVerifier>,
-    member: ServerName<'static>,
-}
-
-impl ServerCertVerifier for OfTheJob {
-    fn verify_server_cert(
-        &self,
-        own: &CertificateDer<'_>,
-        between: &[CertificateDer<'_>],
-        _called: &ServerName<'_>,
-        ocsp: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        let verifier = &self.verifier;
-        verifier.verify_server_cert(own, between, &self.member, ocsp, now)
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        own: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.verifier.verify_tls12_signature(message, own, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        own: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.verifier.verify_tls13_signature(message, own, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.verifier.supported_verify_schemes()
     }
 }
 
@@ -149,7 +108,7 @@ impl std::fmt::Debug for EngineClient {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::{Authority, Unsealed, unsealed};
+    use crate::{Authority, Term, Unsealed, unsealed};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
@@ -157,7 +116,7 @@ mod tests {
     async fn heard(trusted: &Authority, engine: &str) -> io::Result<Vec<u8>> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let server = EngineServer::of(engine).unwrap();
+        let server = EngineServer::of(&Member::from_pem(engine).unwrap()).unwrap();
         tokio::spawn(async move {
             let (stream, _) = listener.accept().await.unwrap();
             let mut sealed = server.answer(stream).await?;
@@ -175,9 +134,9 @@ mod tests {
     async fn an_engine_of_the_job_is_believed_at_any_address_and_one_of_another_job_at_none() {
         let ours = Authority::of(b"ours", "demo").unwrap();
         let theirs = Authority::of(b"theirs", "demo").unwrap();
-        let engine = ours.issue("role/17").unwrap();
+        let engine = ours.issue("role/17", Term::unbounded()).unwrap();
         assert_eq!(heard(&ours, &engine).await.unwrap(), b"tokens");
-        let stranger = theirs.issue("role/17").unwrap();
+        let stranger = theirs.issue("role/17", Term::unbounded()).unwrap();
         let refused = heard(&ours, &stranger).await.unwrap_err();
         assert_eq!(unsealed(&refused), Some(Unsealed::OtherToken), "{refused}");
     }
@@ -185,9 +144,10 @@ mod tests {
     #[tokio::test]
     async fn a_client_is_made_of_a_roles_own_certificate_too() {
         let ours = Authority::of(b"ours", "demo").unwrap();
-        let agent = EngineClient::of(&ours.issue("role/3").unwrap());
-        assert!(agent.is_ok());
+        let agent = ours.issue("role/3", Term::unbounded()).unwrap();
+        let agent = Member::from_pem(&agent).unwrap();
+        assert!(EngineClient::of_member(&agent).is_ok());
         assert!(EngineClient::of("").is_err());
-        assert!(EngineServer::of(ours.certificate()).is_err());
+        assert!(Member::from_pem(ours.certificate()).is_err());
     }
 }

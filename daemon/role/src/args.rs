@@ -11,12 +11,12 @@ use robust_shared::ids::Role;
 use robust_shared::job::Job;
 use robust_transport::{Identity, JobToken, Net, Rdma};
 
-use crate::{Busy, LinkConfig, rdma};
+use crate::{Busy, LinkConfig, identity, rdma};
 
 /// Where a role finds the job's token.
 const TOKEN_VARIABLE: &str = robust_proto::JOB_TOKEN_VARIABLE;
 /// Where it finds its certificate.
-const IDENTITY_VARIABLE: &str = robust_proto::IDENTITY_VARIABLE;
+pub(crate) const IDENTITY_VARIABLE: &str = robust_proto::IDENTITY_VARIABLE;
 
 /// Which roads its weights take; nothing: that of one machine.
 const ROADS_VARIABLE: &str = robust_proto::ROADS_VARIABLE;
@@ -63,10 +63,7 @@ pub enum StartError {
     NoIdentity,
     /// That cannot be used.
     #[error("{IDENTITY_VARIABLE}: {0}")]
-    Identity(#[from] robust_transport::IdentityError),
-    /// Engines cannot be asked, or answer, with it.
-    #[error("{IDENTITY_VARIABLE}: {0}")]
-    Engines(#[from] robust_identity::IdentityError),
+    Identity(#[from] robust_identity::IdentityError),
     /// Nothing can be asked.
     #[error("making an HTTP client: {0}")]
     Client(#[from] reqwest::Error),
@@ -117,14 +114,15 @@ impl RoleArgs {
 
     /// How this process is asked from other machines, if it is an engine; none in a job of one machine.
     pub fn engine_server() -> Result<Option<EngineServer>, StartError> {
-        let pem = identity_pem();
-        Ok(pem.map(|pem| EngineServer::of(&pem)).transpose()?)
+        let own = identity::member()?;
+        Ok(own.map(|own| EngineServer::of(&own)).transpose()?)
     }
 
     /// How it asks engines of other machines; none in a job of one machine.
     pub fn engine_client() -> Result<Option<EngineClient>, StartError> {
-        let pem = identity_pem();
-        Ok(pem.map(|pem| EngineClient::of(&pem)).transpose()?)
+        let own = identity::member()?;
+        let client = own.map(|own| EngineClient::of_member(&own));
+        Ok(client.transpose()?)
     }
 
     /// What requests to this process show, if it is an engine.
@@ -209,13 +207,8 @@ impl RoleArgs {
     }
 }
 
-/// Who this process is to those of other machines, from the environment as the token is.
+/// Who this process is to those of other machines.
 fn identity() -> Result<Identity, StartError> {
-    let pem = identity_pem().ok_or(StartError::NoIdentity)?;
-    Ok(Identity::from_pem(&pem, robust_identity::MEMBER)?)
-}
-
-/// None in a job of one machine.
-fn identity_pem() -> Option<String> {
-    std::env::var(IDENTITY_VARIABLE).ok()
+    let own = identity::member()?.ok_or(StartError::NoIdentity)?;
+    Ok(Identity::of(&own)?)
 }

@@ -67,6 +67,7 @@ mod args;
 pub mod calls;
 pub mod exit;
 mod facts;
+mod identity;
 mod link;
 pub mod program;
 pub mod pull;

@@ -35,6 +35,10 @@ pub struct Args {
     /// With --listen: whoever has what is in this file may look and change nothing [made if missing]
     #[arg(long, value_name = "FILE", requires = "listen")]
     pub viewer_token_file: Option<PathBuf>,
+    /// With --listen: on a job that is marked `protected` faults are injected only by whoever has what is in this file, and
+    /// the audit log says so [made if missing]
+    #[arg(long, value_name = "FILE", requires = "listen")]
+    pub break_glass_token_file: Option<PathBuf>,
     /// Serve Prometheus metrics on this loopback TCP address (http://ADDR/metrics, no token)
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<String>,

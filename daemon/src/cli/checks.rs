@@ -33,6 +33,8 @@ pub(super) struct Prepared {
     pub listen: Option<SocketAddr>,
     /// Where the token is for those who may only look.
     pub viewer_token: Option<PathBuf>,
+    /// Who has this token may inject faults on a protected job, and nobody else then.
+    pub break_glass_token: Option<PathBuf>,
     /// Where to serve metrics.
     pub metrics: Option<SocketAddr>,
     /// Where to serve the engines to other clients.
@@ -108,6 +110,7 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
         worker,
         listen,
         viewer_token: args.viewer_token_file.clone(),
+        break_glass_token: args.break_glass_token_file.clone(),
         metrics,
         router,
         otlp,

@@ -5,7 +5,7 @@ use crate::control::DatasetError;
 use crate::driver::{AdoptError, DriverError};
 use crate::grpc::ListenError;
 use crate::node::{CredentialsError, NodeConfigError, NodeError};
-use crate::nodes::{JoinTokenError, MembersError};
+use crate::nodes::{AuthoritiesError, JoinTokenError, MembersError};
 use crate::services::ServicesError;
 use crate::state::{JobFileError, StateDirError};
 use crate::store::StoreError;
@@ -133,6 +133,9 @@ pub enum Failure {
     /// Who may become a node cannot be known.
     #[error(transparent)]
     Members(#[from] MembersError),
+    /// The authorities cannot be had.
+    #[error(transparent)]
+    Authorities(#[from] AuthoritiesError),
     /// It is no node, or none any more.
     #[error(transparent)]
     Node(#[from] NodeError),
@@ -169,6 +172,7 @@ impl Failure {
             | Self::Store(_)
             | Self::Past(_)
             | Self::Members(_)
+            | Self::Authorities(_)
             | Self::Driver(_) => ExitCode::Store,
             Self::NodeConfig(_)
             | Self::Traces(TracesError::Url { .. } | TracesError::Tls { .. }) => ExitCode::BadJob,

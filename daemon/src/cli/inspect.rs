@@ -2,20 +2,20 @@
 //! Nothing is started and nothing written but the control socket.
 use super::args::{Args, ExitCode};
 use super::failure::Failure;
-use super::run::{until_stopped, wanted_end};
+use super::run::wanted_end;
 use super::signals;
-use crate::driver::{self, Clock, Feeds, Frame};
+use crate::driver::{self, Clock, Event, Feeds, Frame, OperatorEvent};
 use crate::grpc::{self, ControlService, bind_unix};
 use crate::state::StateDir;
 use crate::store::Store;
 use crate::tell::Tell;
 use robust_proto::endpoint::default_state_dir;
 use robust_proto::v1;
-use robust_shared::core::CoreConfig;
+use robust_shared::core::{CoreConfig, Refusal};
 use robust_shared::job::Job;
 use std::path::Path;
 use std::time::Duration;
-use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::oneshot;
 
 /// How long requests under way may take when the end is wanted.
@@ -54,6 +54,8 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
         audit: super::run::audit(&state)?,
         has_test_devices: false,
         joins: None,
+        authorities: None,
+        has_break_glass: false,
     };
     driver::print(&format!(
         "showing the job {} in {}; end with Ctrl-C or `robustctl stop`",
@@ -92,4 +94,34 @@ fn read_job(dir: &Path) -> Result<Job, Failure> {
         dir: dir.to_owned(),
         source: error.into(),
     })
+}
+
+/// Answers what comes while no core runs; returns when the end is wanted.
+pub(super) async fn until_stopped(
+    heard: &mut UnboundedReceiver<Event>,
+    (state, logs): (&str, &Path),
+) {
+    while let Some(event) = heard.recv().await {
+        let Event::Operator(wanted) = event else {
+            continue;
+        };
+        match wanted {
+            OperatorEvent::Stop => return,
+            OperatorEvent::Inject { answer, .. } => {
+                // The operator may have left.
+                let state = state.to_owned();
+                let _ = answer.send(Err(Refusal::JobOver { state }));
+            }
+            OperatorEvent::Ask { answer, .. } | OperatorEvent::Change { answer, .. } => {
+                let state = state.to_owned();
+                let _ = answer.send(Err(Refusal::JobOver { state }));
+            }
+            OperatorEvent::ReadLog {
+                id,
+                offset,
+                bytes,
+                answer,
+            } => driver::read_here(logs, (id, String::new()), (offset, bytes), answer),
+        }
+    }
 }

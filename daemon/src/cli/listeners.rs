@@ -4,8 +4,8 @@ use super::failure::Failure;
 use crate::grpc::{Joins, Rights, Token, Tokens, bind_tcp};
 use crate::links::RouteEvent;
 use crate::nodes::{
-    Digests, JobFiles, JobSecret, JobToken, JoinToken, Members, NodeHostService, NodeLinkEvent,
-    Sessions, Shards,
+    Authorities, Digests, JobFiles, JobSecret, JobToken, JoinToken, Members, NodeHostService,
+    NodeLinkEvent, Sessions, Shards,
 };
 use crate::router::{self, Serving};
 use crate::state::{Readers, StateDir, read_private};
@@ -33,8 +33,8 @@ pub(super) struct Listeners {
     pub router: Option<RouterListener>,
     /// For nodes.
     pub nodes: Option<NodesListener>,
-    /// Of which the certificates of nodes and roles are made.
-    pub secret: JobSecret,
+    /// Certify nodes and roles.
+    pub authorities: Authorities,
     /// Names this life of the job.
     pub run: String,
 }
@@ -56,12 +56,15 @@ impl Listeners {
         is_new: bool,
     ) -> Result<Self, Failure> {
         let secret = job_secret(state, prepared.join_token.as_ref(), is_new)?;
+        let authorities = Authorities::open(state, secret, &prepared.job.job.name, is_new)?;
         let viewer = prepared.viewer_token.as_deref();
+        let break_glass = prepared.break_glass_token.as_deref();
         let control = match prepared.listen {
             Some(addr) => {
                 let tokens = Tokens {
                     operator: Token::load_or_create(&state.token())?,
                     viewer: viewer.map(Token::load_or_create_shared).transpose()?,
+                    break_glass: break_glass.map(Token::load_or_create_shared).transpose()?,
                 };
                 let door = tokens.door().map_err(no_tls("TLS for robustctl"))?;
                 Some((bind_tcp("--listen", addr).await?, door))
@@ -72,9 +75,9 @@ impl Listeners {
         let nodes = match prepared.nodes {
             Some((addr, _)) => Some(NodesListener {
                 listener: bind_tcp("--listen-nodes", addr).await?,
-                members: members(prepared, state, &secret)?,
+                members: members(prepared, state, &authorities)?,
                 sessions: Sessions::default(),
-                roles_token: secret.job_token(),
+                roles_token: authorities.job_token(),
                 run: run.clone(),
             }),
             None => None,
@@ -98,7 +101,7 @@ impl Listeners {
             metrics,
             router,
             nodes,
-            secret,
+            authorities,
             run,
         })
     }
@@ -151,13 +154,17 @@ fn job_secret(
 }
 
 /// Who may become a node.
-fn members(prepared: &Prepared, state: &StateDir, secret: &JobSecret) -> Result<Members, Failure> {
+fn members(
+    prepared: &Prepared,
+    state: &StateDir,
+    authorities: &Authorities,
+) -> Result<Members, Failure> {
     let shared = match (&prepared.join_token, prepared.single_use_tokens) {
         (Some(named), _) => Some(named.clone()),
         (None, true) => None,
         (None, false) => Some(Token::load_or_create(&state.nodes_token())?.join_token()),
     };
-    Ok(Members::open(&state.joins(), secret, shared.as_ref())?)
+    Ok(Members::open(&state.joins(), authorities, shared.as_ref())?)
 }
 
 pub(super) fn no_tls(what: &'static str) -> impl FnOnce(IdentityError) -> Failure {

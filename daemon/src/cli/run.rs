@@ -9,9 +9,9 @@
 use super::args::{Args, Command, ExitCode};
 use super::checks::{Prepared, prepare};
 use super::failure::Failure;
-use super::inspect;
+use super::inspect::{self, until_stopped};
 use super::join;
-use super::listeners::{Listeners, NodesListener, no_tls};
+use super::listeners::{Listeners, NodesListener};
 use super::manual;
 use super::signals::{self, Asked};
 use super::warmup;
@@ -19,15 +19,13 @@ use crate::audit::Audit;
 use crate::bench::{self, BenchArgs};
 use crate::ckpt::{self, Checkpointer, RemoteConfig, Uploader};
 use crate::control::Far;
-use crate::driver::{
-    self, Clock, Driver, Event, Events, Feeds, Frame, OperatorEvent, Parts, Past, World,
-};
+use crate::driver::{self, Clock, Driver, Event, Events, Feeds, Frame, Parts, Past, World};
 use crate::grpc::{self, ControlService, RoleHostService, bind_unix, serve_tcp};
 use crate::launcher::Launcher;
 use crate::launcher::{SlowArgs, slow_down};
 use crate::leases::Leases;
 use crate::metrics;
-use crate::nodes::{Digests, JobSecret, Shards};
+use crate::nodes::{Authorities, Digests, Members, Shards};
 use crate::report::report;
 use crate::router::Serving;
 use crate::services::{self, Services};
@@ -39,12 +37,10 @@ use crate::tell::Tell;
 use crate::traces::{Identity, Traces};
 use crate::worker::WorkerPlan;
 use robust_ckpt::Retention;
-use robust_identity::EngineClient;
 use robust_proto::endpoint::default_state_dir;
 use robust_proto::v1;
-use robust_shared::core::{CoreConfig, Outcome, Refusal};
+use robust_shared::core::{CoreConfig, Outcome};
 use robust_shared::job::{Job, PublishAfter, SlotDevices};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixListener;
@@ -152,7 +148,7 @@ struct Daemon {
     heard: UnboundedReceiver<Event>,
     roles_socket: UnixListener,
     nodes: Option<NodesListener>,
-    secret: JobSecret,
+    authorities: Authorities,
     /// Names this life of the job.
     run: String,
     servers: JoinSet<()>,
@@ -196,6 +192,8 @@ impl Daemon {
             audit: audit(&state)?,
             has_test_devices: prepared.sampled.test_devices().is_some(),
             joins: listeners.nodes.as_ref().map(NodesListener::joins),
+            authorities: Some(listeners.authorities.clone()),
+            has_break_glass: prepared.break_glass_token.is_some(),
         };
         let mut servers = JoinSet::new();
         servers.spawn(served(
@@ -218,14 +216,12 @@ impl Daemon {
             }
             servers.spawn(metrics::serve(listener, Arc::clone(feeds.metrics())));
         }
-        let authority = listeners.secret.roles(&prepared.job.job.name);
-        let authority = authority.map_err(no_tls("the authority of roles"))?;
-        let client = EngineClient::of(authority.certificate());
-        let client = client.map_err(no_tls("TLS to engines"))?;
+        let authorities = listeners.authorities;
         let router = listeners.router.map(|router| {
             let at = feeds.status().borrow().router.clone();
             tracing::info!("router on {at}, key in {}", state.router_key().display());
-            let engines = listeners.secret.job_token().engines();
+            let engines = authorities.job_token().engines();
+            let client = authorities.engine_client();
             let routes = Tell::into_channel(&events);
             router.serve(&prepared.job, (engines, client), routes, feeds.status())
         });
@@ -245,7 +241,7 @@ impl Daemon {
             heard,
             roles_socket,
             nodes: listeners.nodes,
-            secret: listeners.secret,
+            authorities,
             run: listeners.run,
             servers,
             router,
@@ -261,14 +257,15 @@ impl Daemon {
         make_snapshots(&self.state.snapshots())?;
         remove_of_earlier_boots(&self.state.snapshots())?;
         let leases = Leases::default();
+        let members = self.nodes.as_ref().map(|nodes| nodes.members.clone());
         let (parts, mut world) = assemble(
             &self.prepared,
-            (&self.state, &self.secret, self.run),
+            (&self.state, &self.authorities, self.run),
             (&self.store, self.quota),
             self.clock,
             self.feeds,
             (self.events.clone(), self.heard),
-            leases.clone(),
+            (leases.clone(), members),
         )?;
         let feed = parts.feeds.status();
         let shards = parts.shards.clone();
@@ -365,36 +362,6 @@ impl Daemon {
     }
 }
 
-/// Answers what comes while no core runs; returns when the end is wanted.
-pub(super) async fn until_stopped(
-    heard: &mut UnboundedReceiver<Event>,
-    (state, logs): (&str, &Path),
-) {
-    while let Some(event) = heard.recv().await {
-        let Event::Operator(wanted) = event else {
-            continue;
-        };
-        match wanted {
-            OperatorEvent::Stop => return,
-            OperatorEvent::Inject { answer, .. } => {
-                // The operator may have left.
-                let state = state.to_owned();
-                let _ = answer.send(Err(Refusal::JobOver { state }));
-            }
-            OperatorEvent::Ask { answer, .. } | OperatorEvent::Change { answer, .. } => {
-                let state = state.to_owned();
-                let _ = answer.send(Err(Refusal::JobOver { state }));
-            }
-            OperatorEvent::ReadLog {
-                id,
-                offset,
-                bytes,
-                answer,
-            } => driver::read_here(logs, (id, String::new()), (offset, bytes), answer),
-        }
-    }
-}
-
 /// The audit log of a state directory.
 pub(super) fn audit(state: &StateDir) -> Result<Audit, Failure> {
     let start = |source| Failure::Start {
@@ -423,12 +390,12 @@ fn devices(prepared: &Prepared) -> Result<SlotDevices, Failure> {
 
 fn assemble(
     prepared: &Prepared,
-    (state, secret, run): (&StateDir, &JobSecret, String),
+    (state, authorities, run): (&StateDir, &Authorities, String),
     (store, quota): (&Store, Quota),
     clock: Clock,
     feeds: Feeds,
     (events, heard): (Events, UnboundedReceiver<Event>),
-    leases: Leases,
+    (leases, members): (Leases, Option<Members>),
 ) -> Result<(Parts, World), Failure> {
     let job = Arc::new(prepared.job.clone());
     let start = |what| move |source| Failure::Start { what, source };
@@ -468,12 +435,9 @@ fn assemble(
         keep,
         disk: robust_ckpt::disk::real(),
     };
-    let token = secret.job_token();
+    let token = authorities.job_token();
     let plan = WorkerPlan::new(prepared.worker.clone(), state.clone(), &job, token);
-    let plan = secret
-        .roles(&job.job.name)
-        .and_then(|authority| plan.certified_by(authority));
-    let plan = plan.map_err(no_tls("the authority of roles"))?;
+    let plan = plan.certified_by(authorities.clone());
     let plan = plan.with_devices(devices(prepared)?);
     let plan = plan.routed_at(feeds.status().borrow().router.clone());
     plan.lay_engines_key()?;
@@ -491,6 +455,8 @@ fn assemble(
         far,
         checkpoints: state.checkpoints(),
         leases,
+        members,
+        authorities: authorities.clone(),
         shards: Shards::new(state.snapshots(), state.checkpoints()),
         worker: match prepared.nodes {
             Some((_, reached)) => plan.bound_to(reached, &job),

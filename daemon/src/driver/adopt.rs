@@ -201,6 +201,7 @@ impl Driver {
             pressed: None,
             dirty: true,
             published: tokio::time::Instant::now(),
+            certified: tokio::time::Instant::now(),
             due_view: None,
             due_lost: Vec::new(),
         };

@@ -1,6 +1,7 @@
 //! Carrying out what the core wants; [`super::outbox`] says when.
 use super::hands::SpawnOrder;
 use super::{Driver, ProcessEvent, Struck};
+use crate::nodes::unix_ms;
 use crate::probe;
 use crate::worker::Life;
 use robust_proto::v1::{self, host_message};
@@ -28,7 +29,7 @@ impl Driver {
                         pool: slot.pool,
                         place: slot.index,
                     };
-                    let identity = self.here.worker.certify(&life);
+                    let identity = self.here.worker.certify(&life, unix_ms());
                     let order = SpawnOrder {
                         life,
                         job,

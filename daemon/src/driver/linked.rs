@@ -114,6 +114,7 @@ impl Driver {
             self.served.growing(incarnation, started);
         }
         let (held, awaited) = (said.leases.clone(), hello.rollouts.clone());
+        self.on_certificate(incarnation, &hello.certificate);
         self.links.open(hello, link, down);
         let welcome = v1::Welcome {
             daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -160,6 +161,12 @@ impl Driver {
                 ..
             }) => {
                 self.served.add(incarnation, served.clone());
+            }
+            Body::IdentityTaken(taken) => {
+                if !taken.error.is_empty() {
+                    tracing::warn!("{incarnation} takes no new certificate: {}", taken.error);
+                }
+                return self.on_certificate(incarnation, &taken.fingerprint);
             }
             Body::PullStarted(started) => self.served.growing(incarnation, started.clone()),
             _ => {}

@@ -27,6 +27,7 @@ mod afflict;
 mod alarms;
 mod arrivals;
 mod assign;
+mod certificates;
 mod change;
 mod clock;
 mod console;
@@ -78,7 +79,7 @@ use crate::control::{Ahead, Far, GangCalls, Prompts};
 use crate::launcher::Launcher;
 use crate::leases::Leases;
 use crate::links::Links;
-use crate::nodes::Shards;
+use crate::nodes::{Authorities, Members, Shards};
 use crate::services::Services;
 use crate::state::StateDir;
 use crate::store::{Quota, Store, StoreError};
@@ -166,6 +167,10 @@ pub struct Parts {
     pub shards: Shards,
     /// Who holds which trajectory; shared with the role service.
     pub leases: Leases,
+    /// Who is a node; none where nobody can be one.
+    pub members: Option<Members>,
+    /// Certify nodes and roles.
+    pub authorities: Authorities,
     /// How role processes are started.
     pub worker: WorkerPlan,
     /// The room that the database sees.
@@ -229,6 +234,8 @@ pub struct Driver {
     pressed: Option<Instant>,
     dirty: bool,
     published: Instant,
+    /// When certificates were looked at last.
+    certified: Instant,
     /// What the write under way makes true, when the status was due as it began.
     due_view: Option<(View, Time)>,
     /// Nodes whose loss the write under way makes true.
@@ -263,6 +270,7 @@ impl Driver {
             if self.status_due() <= Instant::now() {
                 self.publish_status();
             }
+            self.look_after_certificates();
             let wakes = [self.core.next_timeout(), self.services.next_timeout()];
             let (wake, due) = (wakes.into_iter().flatten().min(), self.status_due());
             tokio::select! {

@@ -100,6 +100,9 @@ fn refusal(from: SocketAddr, error: &io::Error) -> String {
         Some(Unsealed::NoTls) => {
             "it speaks no TLS 1.3: is it a robustctl of an earlier build?".to_owned()
         }
+        Some(Unsealed::OursIsOver | Unsealed::TheirsIsOver) => {
+            "by its clock or by this machine's it is before 2020 or after 2120".to_owned()
+        }
         None => error.to_string(),
     };
     format!("a tool at {from} was refused: {why}")

@@ -1,9 +1,11 @@
 //! What operators' tools ask of the daemon.
 use super::joins::Joins;
+use super::rights::Caller;
 use super::trajectories::Wanted;
 use super::{audit, check, history, logs, phases};
 use crate::audit::Audit;
 use crate::driver::{self, Change, Clock, OperatorEvent, RecentPhases};
+use crate::nodes::Authorities;
 use crate::report::report;
 use crate::state::StateDir;
 use crate::store::Store;
@@ -53,6 +55,10 @@ pub struct ControlService {
     pub has_test_devices: bool,
     /// Who may become a node; none where nobody can.
     pub joins: Option<Joins>,
+    /// Certify nodes and roles; none where nothing of the job runs.
+    pub authorities: Option<Authorities>,
+    /// Whether there is a token without which no fault is injected on a protected job.
+    pub has_break_glass: bool,
 }
 
 impl std::fmt::Debug for ControlService {
@@ -290,6 +296,21 @@ impl Control for ControlService {
         Ok(Response::new(self.joins()?.list()))
     }
 
+    async fn rotate_authority(
+        &self,
+        request: Request<v1::RotateAuthorityRequest>,
+    ) -> Result<Response<v1::AuthorityReply>, Status> {
+        let rotated = self.on_rotate(request.into_inner()).await?;
+        Ok(Response::new(rotated))
+    }
+
+    async fn show_authority(
+        &self,
+        _: Request<v1::ShowAuthorityRequest>,
+    ) -> Result<Response<v1::AuthorityReply>, Status> {
+        Ok(Response::new(self.on_show_authority()?))
+    }
+
     async fn watch(
         &self,
         request: Request<v1::WatchRequest>,
@@ -348,7 +369,8 @@ impl Control for ControlService {
         &self,
         request: Request<v1::InjectRequest>,
     ) -> Result<Response<v1::InjectReply>, Status> {
-        let reply = self.on_inject(request.into_inner()).await?;
+        let caller = request.extensions().get::<Caller>().map(Caller::rights);
+        let reply = self.on_inject(request.into_inner(), caller).await?;
         Ok(Response::new(reply))
     }
 

@@ -3,6 +3,7 @@
 //! ```text
 //!  socket (mode 0600) ── operator ──┐            ┌─ reads ────────────────────────► service
 //!  TCP, operator's token ───────────┤──► Gate ──►├─ changes: logged ──► service ──► logged
+//!  TCP, break-glass token ──────────┤
 //!  TCP, viewer's token ── viewer ───┤            └─ a viewer's change, whatever a role asks: refused, logged if
 //!  socket, a role's process ── role ┘               few are
 //! ```
@@ -38,6 +39,7 @@ fn content(method: &str, message: &[u8]) -> String {
         "RestoreSlot" => json::<v1::RestoreSlotRequest>(message),
         "CreateJoinToken" => json::<v1::CreateJoinTokenRequest>(message),
         "RevokeJoin" => json::<v1::RevokeJoinRequest>(message),
+        "RotateAuthority" => json::<v1::RotateAuthorityRequest>(message),
         _ => String::new(),
     }
 }
@@ -177,7 +179,7 @@ fn unlogged(error: &dyn std::fmt::Display) -> Status {
 async fn refused(audit: Audit, caller: &Caller, what: String) -> Status {
     let (who, why) = (caller.who(), caller.rights().falls_short_of(&what));
     let status = match caller.rights() {
-        Rights::Operator => Status::unimplemented(why.clone()),
+        Rights::Operator | Rights::BreakGlass => Status::unimplemented(why.clone()),
         Rights::Viewer | Rights::Role => Status::permission_denied(why.clone()),
     };
     let logged = tokio::task::spawn_blocking(move || audit.refused(&who, &what, &why)).await;

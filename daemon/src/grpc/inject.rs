@@ -1,5 +1,6 @@
 //! Injection as operators' tools ask for it.
 use super::control::{ControlService, ending, refused, role};
+use super::rights::Rights;
 use crate::ckpt;
 use crate::driver::{OperatorEvent, Struck, armed};
 use robust_proto::v1;
@@ -41,13 +42,22 @@ impl ControlService {
     pub(super) async fn on_inject(
         &self,
         request: v1::InjectRequest,
+        caller: Option<Rights>,
     ) -> Result<v1::InjectReply, Status> {
         let fault = fault(&request)?;
-        if self.status.borrow().protected && !request.i_know {
-            return Err(Status::failed_precondition(format!(
-                "the job is protected, and `{fault}` would strike it; say `--i-know` if that is \
-                 what you want"
-            )));
+        if self.status.borrow().protected {
+            if !request.i_know {
+                return Err(Status::failed_precondition(format!(
+                    "the job is protected, and `{fault}` would strike it; say `--i-know` if that is \
+                     what you want"
+                )));
+            }
+            if self.has_break_glass && caller != Some(Rights::BreakGlass) {
+                return Err(Status::permission_denied(format!(
+                    "the job is protected, and `{fault}` would strike it: that is for whoever has the token of \
+                     robustd's --break-glass-token-file; name a copy with --connect and --token-file"
+                )));
+            }
         }
         match fault.kind().target() {
             Target::Instance => self.strike(&request, fault).await,

@@ -56,14 +56,13 @@ impl Joins {
             expires_ms: t.expires_ms,
             used_by: t.used_by.unwrap_or_default(),
         });
-        let nodes = nodes
-            .into_iter()
-            .map(|(name, since_ms, fingerprint)| v1::EnrolledNode {
-                joined: self.sessions.has(&name),
-                name,
-                since_ms,
-                fingerprint,
-            });
+        let nodes = nodes.into_iter().map(|node| v1::EnrolledNode {
+            joined: self.sessions.has(&node.name),
+            name: node.name,
+            since_ms: node.since_ms,
+            fingerprint: node.fingerprint,
+            until_ms: node.until_ms,
+        });
         v1::ListJoinsReply {
             tokens: tokens.collect(),
             nodes: nodes.collect(),

@@ -2,6 +2,7 @@
 mod audit;
 mod bounded;
 mod callers;
+mod certified;
 mod check;
 mod control;
 mod gate;

@@ -63,15 +63,22 @@ pub struct Tokens {
     pub operator: Token,
     /// For looking, if there is one.
     pub viewer: Option<Token>,
+    /// For everything, and faults on a protected job besides, if there is one.
+    pub break_glass: Option<Token>,
 }
 
 impl Tokens {
     /// Where their holders are answered.
     pub fn door(&self) -> Result<Door<Rights>, IdentityError> {
-        let operator = (Holders::of(&self.operator.0)?, Rights::Operator);
-        let viewer = self.viewer.as_ref().map(|viewer| Holders::of(&viewer.0));
-        let viewer = viewer.transpose()?.map(|viewer| (viewer, Rights::Viewer));
-        Door::of([operator].into_iter().chain(viewer).collect())
+        let tokens = [
+            (Some(&self.operator), Rights::Operator),
+            (self.viewer.as_ref(), Rights::Viewer),
+            (self.break_glass.as_ref(), Rights::BreakGlass),
+        ];
+        let there = tokens.into_iter();
+        let there = there.filter_map(|(token, may)| token.map(|token| (token, may)));
+        let holders = there.map(|(token, may)| Ok((Holders::of(&token.0)?, may)));
+        Door::of(holders.collect::<Result<_, IdentityError>>()?)
     }
 }
 

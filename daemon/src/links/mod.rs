@@ -62,6 +62,14 @@ impl Links {
         open.is_some_and(|(id, _)| *id == link)
     }
 
+    /// Whether a process has an open link.
+    pub fn is_open(&self, incarnation: Incarnation) -> bool {
+        let peers = self.lock();
+        peers
+            .get(&incarnation)
+            .is_some_and(|peer| peer.open.is_some())
+    }
+
     /// Forgets a process that is no more.
     pub fn forget(&self, incarnation: Incarnation) {
         self.lock().remove(&incarnation);

@@ -3,6 +3,7 @@
 //! ```text
 //!  no key ── made ──► node-key.next.json ── enrolled by a join token ──► node-key.json ── joins with it from now on
 //!                          ▲                                                  │
+//!                          ├── half of its life is over: a new key, certified by what the one in use proves
 //!                          └── the leader knows it no more, and there is a token: a new key
 //! ```
 //! A key is on disk before it is certified: asked again after a death in between, the leader gives the same answer. The
@@ -11,9 +12,13 @@ use crate::nodes::JoinToken;
 use crate::state::{
     Readers, StateDir, StateDirError, read_private, remove_if_there, write_private,
 };
-use robust_identity::{Caller, IdentityError, NodeKey};
+use robust_identity::{Caller, IdentityError, NodeAuthority, NodeKey, Term};
+use robust_proto::v1;
 use serde::{Deserialize, Serialize};
+use std::io;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::Notify;
 
 /// Why a node has nothing to prove.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +45,11 @@ struct Stored {
     key: String,
     /// In PEM; empty: not certified yet.
     certificates: String,
+    /// From when to when they are good, by the leader's clock, in Unix time; 0: an earlier build made them, for ever.
+    #[serde(default)]
+    since_ms: u64,
+    #[serde(default)]
+    until_ms: u64,
 }
 
 /// The key of one node, and how it gets its certificate.
@@ -48,6 +58,9 @@ pub(super) struct Credentials {
     state: StateDir,
     name: String,
     token: Option<JoinToken>,
+    looks: Notify,
+    /// By which authority the leader wants this node to be certified.
+    wanted: Mutex<Option<String>>,
 }
 
 impl Credentials {
@@ -57,7 +70,13 @@ impl Credentials {
         name: String,
         token: Option<JoinToken>,
     ) -> Result<Self, CredentialsError> {
-        let credentials = Self { state, name, token };
+        let credentials = Self {
+            state,
+            name,
+            token,
+            looks: Notify::new(),
+            wanted: Mutex::default(),
+        };
         match (credentials.caller()?, &credentials.token) {
             (None, None) => Err(CredentialsError::NoToken),
             _ => Ok(credentials),
@@ -78,22 +97,67 @@ impl Credentials {
         Ok(Some(key.caller(&stored.certificates)?))
     }
 
+    /// The same at each connection, with the certificate that there is then.
+    pub fn certified_caller(self: Arc<Self>) -> impl Fn() -> io::Result<Caller> + Send + Sync {
+        move || {
+            let caller = self.caller().map_err(io::Error::other)?;
+            caller.ok_or_else(|| io::Error::other("this node has no certificate"))
+        }
+    }
+
+    /// Whether the certificate is to be made anew at `now_ms`: half of its life is over, it has no end, or the leader wants
+    /// one by another authority.
+    pub fn is_renewed_at(&self, now_ms: u64) -> bool {
+        let stored = self.read(&self.state.node_key()).unwrap_or_default();
+        let wanted = self.wanted.lock();
+        let wanted = wanted.unwrap_or_else(PoisonError::into_inner).clone();
+        stored.is_some_and(|stored| {
+            let by = NodeAuthority::name_in(&stored.certificates).ok();
+            let is_late = now_ms >= Term::renewed_at(stored.since_ms, stored.until_ms);
+            is_late || wanted.is_some_and(|wanted| Some(wanted) != by)
+        })
+    }
+
+    /// The leader wants this node to have a certificate by the authority of this name.
+    pub fn renew_by(&self, authority: String) {
+        let wanted = self.wanted.lock();
+        *wanted.unwrap_or_else(PoisonError::into_inner) = Some(authority);
+        self.look();
+    }
+
+    /// There may be something to do about the certificate.
+    pub fn look(&self) {
+        self.looks.notify_one();
+    }
+
+    /// Until [`Self::look`] is called.
+    pub async fn looked_at(&self) {
+        self.looks.notified().await;
+    }
+
     /// A key to be certified: the one that was not yet, or a new one.
     pub fn uncertified(&self) -> Result<NodeKey, CredentialsError> {
         let next = self.state.next_node_key();
-        if let Some(stored) = self.read(&next)? {
+        let in_use = self.read(&self.state.node_key())?;
+        // The one in use lies there where the node died before it was removed.
+        let is_new = |stored: &Stored| in_use.as_ref().is_none_or(|used| used.key != stored.key);
+        if let Some(stored) = self.read(&next)?.filter(is_new) {
             return Ok(NodeKey::from_pem(&stored.key)?);
         }
         let key = NodeKey::new()?;
-        self.write(&next, &key, "")?;
+        self.write(&next, &key, &v1::EnrollReply::default())?;
         Ok(key)
     }
 
     /// What the leader made of that key.
-    pub fn certified(&self, key: &NodeKey, certificates: &str) -> Result<(), CredentialsError> {
+    pub fn certified(
+        &self,
+        key: &NodeKey,
+        reply: &v1::EnrollReply,
+    ) -> Result<(), CredentialsError> {
         // What cannot be used replaces nothing.
-        key.caller(certificates)?;
-        self.write(&self.state.node_key(), key, certificates)?;
+        key.caller(&reply.certificates)?;
+        self.write(&self.state.node_key(), key, reply)?;
         Ok(remove_if_there(&self.state.next_node_key())?)
     }
 
@@ -104,11 +168,18 @@ impl Credentials {
         Ok(stored.filter(|stored| stored.name == self.name))
     }
 
-    fn write(&self, path: &Path, key: &NodeKey, certificates: &str) -> Result<(), StateDirError> {
+    fn write(
+        &self,
+        path: &Path,
+        key: &NodeKey,
+        reply: &v1::EnrollReply,
+    ) -> Result<(), StateDirError> {
         let stored = serde_json::json!({
             "name": self.name,
             "key": key.pem(),
-            "certificates": certificates,
+            "certificates": reply.certificates,
+            "since_ms": reply.since_ms,
+            "until_ms": reply.until_ms,
         });
         write_private(path, stored.to_string().as_bytes())
     }
@@ -118,11 +189,53 @@ impl Credentials {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use robust_identity::NodeAuthority;
 
     fn of(state: &StateDir, name: &str, token: bool) -> Result<Credentials, CredentialsError> {
         let token = token.then(|| JoinToken::of("token"));
         Credentials::new(state.clone(), name.to_owned(), token)
+    }
+
+    /// What a leader makes of a key at `now_ms`.
+    fn reply(key: &NodeKey, now_ms: u64) -> v1::EnrollReply {
+        let leader = NodeAuthority::of("secret").unwrap();
+        let certificate = leader.certify(key.public(), "b", now_ms).unwrap();
+        v1::EnrollReply {
+            certificates: certificate.pem,
+            since_ms: certificate.since_ms,
+            until_ms: certificate.until_ms,
+        }
+    }
+
+    #[test]
+    fn a_certificate_is_made_anew_at_half_of_its_life_and_one_without_an_end_at_once() {
+        let temp = tempfile::tempdir().unwrap();
+        let state = StateDir::make(temp.path()).unwrap();
+        let node = of(&state, "b", true).unwrap();
+        assert!(!node.is_renewed_at(u64::MAX), "there is none");
+        let (key, begun) = (node.uncertified().unwrap(), 1_800_000_000_000);
+        let made = reply(&key, begun);
+        node.certified(&key, &made).unwrap();
+        let half = (made.until_ms - begun) / 2;
+        assert!(!node.is_renewed_at(begun + half - 1));
+        assert!(node.is_renewed_at(begun + half));
+        // It asks, and dies: what it has is what it had, and it asks with the same key.
+        let asked = node.uncertified().unwrap();
+        let again = of(&state, "b", false).unwrap();
+        assert!(again.caller().unwrap().is_some());
+        assert!(again.is_renewed_at(begun + half));
+        assert_eq!(again.uncertified().unwrap().public(), asked.public());
+        again
+            .certified(&asked, &reply(&asked, begun + half))
+            .unwrap();
+        assert!(!again.is_renewed_at(begun + half + 1));
+        assert_ne!(again.uncertified().unwrap().public(), asked.public());
+        let of_earlier = v1::EnrollReply {
+            since_ms: 0,
+            until_ms: 0,
+            ..reply(&asked, begun)
+        };
+        again.certified(&asked, &of_earlier).unwrap();
+        assert!(again.is_renewed_at(begun));
     }
 
     #[test]
@@ -136,10 +249,12 @@ mod tests {
         let key = again.uncertified().unwrap();
         assert_eq!(first.public(), key.public());
         assert!(again.caller().unwrap().is_none());
-        assert!(again.certified(&key, "nonsense").is_err());
-        let leader = NodeAuthority::of("secret").unwrap();
-        let certificate = leader.certify(key.public(), "b").unwrap();
-        again.certified(&key, &certificate.pem).unwrap();
+        let nonsense = v1::EnrollReply {
+            certificates: "nonsense".to_owned(),
+            ..v1::EnrollReply::default()
+        };
+        assert!(again.certified(&key, &nonsense).is_err());
+        again.certified(&key, &reply(&key, 0)).unwrap();
         let later = of(&state, "b", false).unwrap();
         assert!(later.caller().unwrap().is_some());
         // It is refused later on: another key, and the one in use stays where it is.

@@ -1,46 +1,63 @@
 //! The link to the leader: joined, and joined again after every break.
 use super::credentials::{Credentials, CredentialsError};
 use super::files::{self, FilesError};
+use super::way::Way;
 use super::{LinkEvent, NodeConfig, Standing, Upstream};
-use crate::nodes::{HANDSHAKE, JobToken, KEEPALIVE, KEEPALIVE_TIMEOUT};
+use crate::nodes::{HANDSHAKE, JobToken};
 use crate::state::StateDir;
-use hyper_util::rt::TokioIo;
-use robust_identity::{Caller, IdentityError, Unsealed, unsealed};
+use robust_identity::{IdentityError, Unsealed, unsealed};
 use robust_proto::v1::leader_message::Body as Down;
 use robust_proto::v1::node_host_client::NodeHostClient;
 use robust_proto::v1::node_message::Body as Up;
 use robust_proto::v1::{self, LeaderMessage, NodeMessage};
-use std::io;
-use std::net::{IpAddr, Ipv4Addr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
-use tokio_rustls::client::TlsStream;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 
 /// First and longest pause between two attempts.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
-const CONNECT: Duration = Duration::from_secs(3);
 
 const OTHER_LEADER: &str = "it did not certify this node, or is another leader: give a join token with --token-file \
      (`robustctl token create` where the leader runs makes one)";
 const NO_TOKEN: &str = "it does not know the join token of --token-file: that was taken back or has expired, or is another job's; \
      `robustctl token create` where the leader runs makes one";
+const OVER: &str = "this node's certificate has expired, or is not good yet: compare the clocks of both machines, or give a join \
+     token with --token-file (`robustctl token create` where the leader runs makes one)";
+const CLOCKS: &str = "its certificate has expired, or is not good yet, by the clock of this machine: compare the clocks of both";
 const NO_TLS: &str = "it speaks no TLS 1.3: is it the --listen-nodes of a robustd, of this build?";
 
 /// Why a link is no more, or never was.
-enum Broken {
+pub(super) enum Broken {
     /// Tried again.
     Lost(String),
     /// Not by itself.
     Refused(String),
     /// By a leader that does not know this node's certificate: with a token it may get another.
     Unknown(String),
+}
+
+impl Broken {
+    /// In words.
+    pub fn reason(&self) -> &str {
+        match self {
+            Broken::Lost(reason) | Broken::Refused(reason) | Broken::Unknown(reason) => reason,
+        }
+    }
+
+    fn unsealed(why: Unsealed) -> Self {
+        match why {
+            Unsealed::OtherToken => Broken::Unknown(OTHER_LEADER.to_owned()),
+            Unsealed::OursIsOver => Broken::Unknown(OVER.to_owned()),
+            Unsealed::TheirsIsOver => Broken::Lost(CLOCKS.to_owned()),
+            Unsealed::NoTls => Broken::Refused(NO_TLS.to_owned()),
+        }
+    }
 }
 
 impl From<Status> for Broken {
@@ -57,10 +74,8 @@ impl From<Status> for Broken {
 
 impl From<tonic::transport::Error> for Broken {
     fn from(error: tonic::transport::Error) -> Self {
-        match unsealed(&error) {
-            Some(Unsealed::OtherToken) => return Broken::Unknown(OTHER_LEADER.to_owned()),
-            Some(Unsealed::NoTls) => return Broken::Refused(NO_TLS.to_owned()),
-            None => {}
+        if let Some(why) = unsealed(&error) {
+            return Broken::unsealed(why);
         }
         let cause = std::error::Error::source(&error);
         Broken::Lost(cause.map_or_else(|| error.to_string(), ToString::to_string))
@@ -83,7 +98,7 @@ impl From<FilesError> for Broken {
 pub(super) async fn run(
     config: Arc<NodeConfig>,
     state: StateDir,
-    credentials: Credentials,
+    credentials: Arc<Credentials>,
     events: UnboundedSender<LinkEvent>,
 ) {
     let (mut pause, mut known) = (PAUSE.0, true);
@@ -127,7 +142,7 @@ struct Unheard;
 struct Link<'a> {
     config: &'a NodeConfig,
     state: &'a StateDir,
-    credentials: &'a Credentials,
+    credentials: &'a Arc<Credentials>,
     events: &'a UnboundedSender<LinkEvent>,
     joined: bool,
 }
@@ -155,15 +170,14 @@ impl Link<'_> {
     }
 
     async fn talk(&mut self, known: bool) -> Result<Unheard, Broken> {
-        let caller = match self.credentials.caller()?.filter(|_| known) {
-            Some(caller) => caller,
-            None => self.enroll().await?,
-        };
+        if !known || self.credentials.caller()?.is_none() {
+            self.enroll().await?;
+        }
+        let caller = Arc::clone(self.credentials).certified_caller();
         let way = Way::new(&self.config.leader, caller);
-        let endpoint = endpoint(&way.leader)?;
-        let channel = endpoint.connect_with_connector(way.connector()).await?;
+        let channel = way.connect().await?;
         let here = way.here();
-        let bulk = endpoint.connect_with_connector_lazy(way.connector());
+        let bulk = way.connect_lazy()?;
         let (up, outgoing) = unbounded_channel();
         let advertise = self.config.advertise.unwrap_or(here);
         let begun = self.begin(&channel, &up, outgoing, advertise).await?;
@@ -174,6 +188,7 @@ impl Link<'_> {
             return Err(Broken::Refused("its second message is no welcome".into()));
         };
         self.joined = true;
+        self.credentials.look();
         let session = welcome.session.parse();
         let upstream = Upstream {
             channel,
@@ -194,22 +209,27 @@ impl Link<'_> {
             return Ok(Unheard);
         }
         loop {
-            let order = next(&mut down).await?;
+            let order = match next(&mut down).await? {
+                Down::Renew(renew) => {
+                    self.credentials.renew_by(renew.authority);
+                    continue;
+                }
+                order => order,
+            };
             if self.events.send(LinkEvent::Order(order)).is_err() {
                 return Ok(Unheard);
             }
         }
     }
 
-    /// Has a key of this node certified, and returns how the leader is called with that.
-    async fn enroll(&self) -> Result<Caller, Broken> {
+    /// Has a key of this node certified.
+    async fn enroll(&self) -> Result<(), Broken> {
         let token = self.credentials.token().ok_or(CredentialsError::NoToken)?;
         let refused = |error: IdentityError| Broken::Refused(error.to_string());
         let holder = token.holders().and_then(|holders| holders.caller());
-        let way = Way::new(&self.config.leader, holder.map_err(refused)?);
-        let endpoint = endpoint(&way.leader)?;
-        let channel = endpoint.connect_with_connector(way.connector());
-        let channel = channel.await.map_err(|error| match Broken::from(error) {
+        let holder = holder.map_err(refused)?;
+        let way = Way::new(&self.config.leader, move || Ok(holder.clone()));
+        let channel = way.connect().await.map_err(|broken| match broken {
             Broken::Unknown(_) => Broken::Refused(NO_TOKEN.to_owned()),
             broken => broken,
         })?;
@@ -222,15 +242,13 @@ impl Link<'_> {
         let enrolling = timeout(HANDSHAKE, client.enroll(request));
         let slow = |_| Broken::Lost("the leader does not answer".into());
         let enrolled = enrolling.await.map_err(slow)?;
-        let certificates = enrolled.map_err(|status| match Broken::from(status) {
+        let enrolled = enrolled.map_err(|status| match Broken::from(status) {
             Broken::Unknown(reason) => Broken::Refused(reason),
             broken => broken,
         })?;
-        let certificates = certificates.into_inner().certificates;
-        self.credentials.certified(&key, &certificates)?;
+        self.credentials.certified(&key, &enrolled.into_inner())?;
         tracing::info!("enrolled as {} at {}", self.config.name, self.config.leader);
-        let caller = self.credentials.caller()?;
-        caller.ok_or_else(|| Broken::Lost("the certificate is gone again".into()))
+        Ok(())
     }
 
     /// Until the leader has heard what this node has; none when nobody listens any more.
@@ -273,71 +291,8 @@ impl Link<'_> {
             running: standing.running,
             ended: standing.ended,
             held: standing.held,
+            renews: true,
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }
-    }
-}
-
-fn endpoint(leader: &str) -> Result<Endpoint, Broken> {
-    let uri = format!("http://{leader}");
-    let endpoint = Endpoint::from_shared(uri).map_err(|e| Broken::Refused(e.to_string()))?;
-    Ok(endpoint
-        .connect_timeout(CONNECT)
-        .tcp_nodelay(true)
-        .http2_keep_alive_interval(KEEPALIVE)
-        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-        .keep_alive_while_idle(true))
-}
-
-/// How the leader is reached.
-struct Way {
-    leader: String,
-    caller: Caller,
-    /// From which of this machine's addresses.
-    here: Arc<Mutex<IpAddr>>,
-}
-
-impl Way {
-    fn new(leader: &str, caller: Caller) -> Self {
-        Self {
-            leader: leader.to_owned(),
-            caller,
-            here: Arc::new(Mutex::new(IpAddr::V4(Ipv4Addr::LOCALHOST))),
-        }
-    }
-
-    /// Makes connections on which both have proven themselves.
-    fn connector(
-        &self,
-    ) -> impl tower::Service<
-        Uri,
-        Response = TokioIo<TlsStream<TcpStream>>,
-        Error = io::Error,
-        Future = impl Future<Output = io::Result<TokioIo<TlsStream<TcpStream>>>> + Send + use<>,
-    > + Send
-    + use<> {
-        let (to, caller, seen) = (
-            self.leader.clone(),
-            self.caller.clone(),
-            Arc::clone(&self.here),
-        );
-        tower::service_fn(move |_: Uri| {
-            let (to, caller, seen) = (to.clone(), caller.clone(), Arc::clone(&seen));
-            async move {
-                let stream = TcpStream::connect(to).await?;
-                stream.set_nodelay(true)?;
-                *seen.lock().unwrap_or_else(PoisonError::into_inner) = stream.local_addr()?.ip();
-                let slow = |_| io::Error::new(io::ErrorKind::TimedOut, "it does not answer TLS");
-                let sealed = timeout(HANDSHAKE, caller.call(stream))
-                    .await
-                    .map_err(slow)??;
-                Ok(TokioIo::new(sealed))
-            }
-        })
-    }
-
-    fn here(&self) -> IpAddr {
-        let here = *self.here.lock().unwrap_or_else(PoisonError::into_inner);
-        here.to_canonical()
     }
 }

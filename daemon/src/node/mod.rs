@@ -25,8 +25,10 @@ mod memory;
 mod orders;
 mod proxy;
 mod relay;
+mod renewal;
 mod run;
 mod shards;
+mod way;
 
 pub use args::{JoinArgs, NodeConfig, NodeConfigError};
 pub use credentials::CredentialsError;

@@ -5,6 +5,7 @@ use super::credentials::{Credentials, CredentialsError};
 use super::link;
 use super::memory::MemoryError;
 use super::proxy::RoleProxy;
+use super::renewal;
 use super::shards::Shards;
 use crate::grpc::{ListenError, bind_unix, serve_roles};
 use crate::launcher::{Evidence, Launcher};
@@ -101,7 +102,7 @@ pub async fn run(parts: NodeParts) -> Result<NodeEnd, NodeError> {
         seen_devices,
     } = parts;
     let _held = StateLock::take(state.root())?;
-    let credentials = Credentials::new(state.clone(), config.name.clone(), token)?;
+    let credentials = Arc::new(Credentials::new(state.clone(), config.name.clone(), token)?);
     state.remove_sockets()?;
     let socket = bind_unix(&state.roles_socket())?;
     let (exits, launches) = unbounded_channel();
@@ -133,6 +134,8 @@ pub async fn run(parts: NodeParts) -> Result<NodeEnd, NodeError> {
             tracing::error!("the role socket is not served any more: {error}");
         }
     });
+    let renewing = renewal::run(Arc::clone(&config), Arc::clone(&credentials));
+    let renewing = tokio::spawn(renewing);
     let linking = tokio::spawn(link::run(config, state.clone(), credentials, events));
     let mut ticks = interval(BEAT);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -152,6 +155,7 @@ pub async fn run(parts: NodeParts) -> Result<NodeEnd, NodeError> {
         }
     };
     linking.abort();
+    renewing.abort();
     if end.is_ok() {
         actor.clean_up();
     }

@@ -16,7 +16,7 @@ const WORKERS: &str = "RobustRL 2026 token of a job's roles version 1";
 const AUTHORITY: &str = "RobustRL 2026 authority over a job's roles version 1";
 
 /// The leader's secret.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct JobSecret(Arc<str>);
 
 /// What the roles of a job prove to each other before weights move, and what their engines' keys are made of. A role
@@ -46,6 +46,11 @@ impl JobSecret {
         };
         write_private(path, format!("{text}\n").as_bytes())?;
         Ok(Self::of(&text))
+    }
+
+    /// The text itself.
+    pub(super) fn reveal(&self) -> &str {
+        &self.0
     }
 
     /// Who certifies this job's nodes.

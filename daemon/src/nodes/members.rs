@@ -4,15 +4,16 @@
 //!  a join token:   made ── enroll(key) ──► used, by this key alone ── its time is over ──► gone
 //!                   └────────── taken back, or its time is over ───────────────────────────┘
 //!  a node:         enrolled(fingerprint) ── enrolled again, by another key ──► enrolled(that one's)
+//!                   │   └── it asks for another ──► both count ── it calls by the new one ──► enrolled(that one's)
 //!                   └── taken back ──► unknown: its certificate opens nothing
 //! ```
 //! The shared token (`STATE/nodes.token`) is never used up; with it nobody takes a name over that is joined. All is
 //! on disk before anybody is told of it, so that a leader that dies in between has forgotten nothing it said.
-use super::authority::JobSecret;
+use super::authorities::Authorities;
 use super::join_token::JoinToken;
 use crate::random;
 use crate::state::{Readers, StateDirError, read_private, write_private};
-use robust_identity::{Answering, Fingerprint, Holders, IdentityError, MEMBER, NodeAuthority};
+use robust_identity::{Answering, Fingerprint, Holders, IdentityError, NodeCertificate};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -55,6 +56,21 @@ pub struct Created {
     pub token: JoinToken,
     /// Unix time.
     pub expires_ms: u64,
+}
+
+/// A node as it is listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedNode {
+    /// Its name.
+    pub name: String,
+    /// When it was enrolled, in Unix time.
+    pub since_ms: u64,
+    /// When the newest of its certificates is over, in Unix time; 0: made by an earlier build, it never is.
+    pub until_ms: u64,
+    /// Of the certificate that it used last.
+    pub fingerprint: String,
+    /// Which authority made that; empty: that of an earlier build.
+    pub by: String,
 }
 
 /// A token as it is listed.
@@ -136,9 +152,8 @@ pub struct Members(Arc<Inner>);
 
 struct Inner {
     path: PathBuf,
-    authority: NodeAuthority,
-    /// How those are answered that have a certificate.
-    certified: Answering,
+    /// Who certifies nodes, and answers those that were certified.
+    authorities: Authorities,
     /// The token that all may use: its name, and how its holders are answered.
     shared: Option<(String, Answering)>,
     stored: Mutex<Stored>,
@@ -171,13 +186,62 @@ struct Used {
 struct Node {
     fingerprint: String,
     since_ms: u64,
+    /// 0: made by an earlier build, for ever.
+    #[serde(default)]
+    until_ms: u64,
+    /// Which authority made it; empty: that of an earlier build, of the first secret.
+    #[serde(default)]
+    by: String,
+    /// What it got last, and has not called by yet.
+    #[serde(default)]
+    next: Option<NextOfNode>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct NextOfNode {
+    fingerprint: String,
+    until_ms: u64,
+    by: String,
+}
+
+impl Node {
+    /// Whether the certificate of this fingerprint is one of its own.
+    fn has(&self, shown: &str) -> bool {
+        self.fingerprint == shown || self.has_next(shown)
+    }
+
+    /// Uses what it got last.
+    fn take_next(&mut self) {
+        if let Some(next) = self.next.take() {
+            self.fingerprint = next.fingerprint;
+            self.until_ms = next.until_ms;
+            self.by = next.by;
+        }
+    }
+
+    /// The end of the certificate that ends last.
+    fn last_until_ms(&self) -> u64 {
+        self.next
+            .as_ref()
+            .map_or(self.until_ms, |next| next.until_ms)
+    }
+
+    /// Whether it may still come with a certificate by another authority than this.
+    fn waits(&self, authority: &str, now_ms: u64) -> bool {
+        let is_over = self.until_ms != 0 && self.last_until_ms() < now_ms;
+        self.by != authority && !is_over
+    }
+
+    fn has_next(&self, shown: &str) -> bool {
+        self.next.as_ref().is_some_and(|n| n.fingerprint == shown)
+    }
 }
 
 impl Members {
     /// Those of this file. `shared`: the token that all may use, if there is one.
     pub fn open(
         path: &Path,
-        secret: &JobSecret,
+        authorities: &Authorities,
         shared: Option<&JoinToken>,
     ) -> Result<Self, MembersError> {
         let unreadable = |reason: String| MembersError::Unreadable {
@@ -195,8 +259,6 @@ impl Members {
         if stored.version > VERSION {
             return Err(unreadable(format!("it has version {}", stored.version)));
         }
-        let authority = secret.nodes()?;
-        let certified = authority.answering()?;
         let shared = match shared {
             Some(token) => {
                 let holders = token.holders()?;
@@ -206,8 +268,7 @@ impl Members {
         };
         Ok(Self(Arc::new(Inner {
             path: path.to_owned(),
-            authority,
-            certified,
+            authorities: authorities.clone(),
             shared,
             stored: Mutex::new(stored),
         })))
@@ -215,25 +276,28 @@ impl Members {
 
     /// How a caller is answered that calls the leader by this name, and what that will have proven of him; none: by his
     /// certificate. Whoever means nobody that there is is answered as a node, and refused by its authority.
-    pub(super) fn answering(&self, name: &str, now_ms: u64) -> (Answering, Option<TokenId>) {
-        let certified = || (self.0.certified.clone(), None);
-        if name == MEMBER {
-            return certified();
+    pub(super) fn answering(
+        &self,
+        name: &str,
+        now_ms: u64,
+    ) -> Result<(Answering, Option<TokenId>), IdentityError> {
+        if let Some(answering) = self.0.authorities.answering(name, now_ms) {
+            return Ok((answering?, None));
         }
         if let Some((_, answering)) = self.0.shared.as_ref().filter(|(known, _)| known == name) {
-            return (answering.clone(), Some(TokenId::Shared));
+            return Ok((answering.clone(), Some(TokenId::Shared)));
         }
         let stored = self.lock();
         let mut alive = stored.tokens.iter().filter(|t| t.expires_ms > now_ms);
         // Strangers have this done: no key is made but for a token that there is.
         let Some(token) = alive.find(|t| Holders::name_of(&t.text) == name) else {
-            return certified();
+            return Ok((self.0.authorities.refusing(now_ms)?, None));
         };
-        let holders = JoinToken::of(&token.text).holders();
-        match holders.and_then(|holders| holders.answering()) {
-            Ok(answering) => (answering, Some(TokenId::Single(token.id.clone()))),
-            Err(_) => certified(),
-        }
+        let holders = JoinToken::of(&token.text).holders()?;
+        Ok((
+            holders.answering()?,
+            Some(TokenId::Single(token.id.clone())),
+        ))
     }
 
     /// Who has the certificate of this fingerprint.
@@ -241,8 +305,57 @@ impl Members {
         let shown = fingerprint.to_string();
         let stored = self.lock();
         let mut known = stored.nodes.iter();
-        let known = known.find(|(_, node)| node.fingerprint == shown);
+        let known = known.find(|(_, node)| node.has(&shown));
         known.map_or(Proven::Former, |(name, _)| Proven::Node(name.clone()))
+    }
+
+    /// Whether the node of this fingerprint has called by it for the first time, so that the one before counts no more.
+    pub(super) fn is_next(&self, fingerprint: Fingerprint) -> bool {
+        let shown = fingerprint.to_string();
+        self.lock().nodes.values().any(|node| node.has_next(&shown))
+    }
+
+    /// The node of this fingerprint has called by it: the certificate before opens nothing any more.
+    pub(super) fn was_used(
+        &self,
+        fingerprint: Fingerprint,
+        now_ms: u64,
+    ) -> Result<(), MembersError> {
+        let shown = fingerprint.to_string();
+        let mut stored = self.lock();
+        let mut next = stored.clone();
+        let node = next.nodes.values_mut().find(|node| node.has_next(&shown));
+        let Some(node) = node else {
+            return Ok(());
+        };
+        node.take_next();
+        self.keep(&mut stored, next, now_ms)
+    }
+
+    /// Certifies another key of a node, which has proven itself by the certificate `shown`. Until the node calls by the new
+    /// one both count: it may die before it has it on disk, and asks again then.
+    pub fn renew(
+        &self,
+        shown: Fingerprint,
+        (name, key): (&str, &[u8]),
+        now_ms: u64,
+    ) -> Result<NodeCertificate, MembersError> {
+        let shown = shown.to_string();
+        let mut stored = self.lock();
+        let mut next = stored.clone();
+        // As it is now: a connection outlives the certificate that opened it.
+        let node = next.nodes.get_mut(name).filter(|node| node.has(&shown));
+        let node = node.ok_or_else(|| MembersError::Unknown {
+            what: format!("this is not the certificate of node `{name}`"),
+        })?;
+        let (certificate, by) = self.0.authorities.certify_node(key, name, now_ms)?;
+        node.next = Some(NextOfNode {
+            fingerprint: certificate.fingerprint.to_string(),
+            until_ms: certificate.until_ms,
+            by,
+        });
+        self.keep(&mut stored, next, now_ms)?;
+        Ok(certificate)
     }
 
     /// Certifies a machine's key as the node of this name. `joined`: one of that name is joined now.
@@ -252,7 +365,7 @@ impl Members {
         (name, key): (&str, &[u8]),
         joined: bool,
         now_ms: u64,
-    ) -> Result<String, MembersError> {
+    ) -> Result<NodeCertificate, MembersError> {
         let mut stored = self.lock();
         let mut next = stored.clone();
         let user = Used {
@@ -285,14 +398,42 @@ impl Members {
                 }
             }
         }
-        let certificate = self.0.authority.certify(key, name)?;
+        let (certificate, by) = self.0.authorities.certify_node(key, name, now_ms)?;
         let node = Node {
             fingerprint: certificate.fingerprint.to_string(),
             since_ms: now_ms,
+            until_ms: certificate.until_ms,
+            by,
+            next: None,
         };
         next.nodes.insert(name.to_owned(), node);
         self.keep(&mut stored, next, now_ms)?;
-        Ok(certificate.pem)
+        Ok(certificate)
+    }
+
+    /// Whether a node may still come that has no certificate by the authority of this name.
+    pub fn wait_for(&self, authority: &str, now_ms: u64) -> bool {
+        let stored = self.lock();
+        stored
+            .nodes
+            .values()
+            .any(|node| node.waits(authority, now_ms))
+    }
+
+    /// Takes back all certificates that are not by the authority of this name; the names of the nodes that have no other.
+    pub fn keep_only(&self, authority: &str, now_ms: u64) -> Result<Vec<String>, MembersError> {
+        let mut stored = self.lock();
+        let mut next = stored.clone();
+        for node in next.nodes.values_mut() {
+            if node.next.as_ref().is_some_and(|next| next.by == authority) {
+                node.take_next();
+            }
+        }
+        let out = next.nodes.iter().filter(|(_, node)| node.by != authority);
+        let out: Vec<String> = out.map(|(name, _)| name.clone()).collect();
+        next.nodes.retain(|_, node| node.by == authority);
+        self.keep(&mut stored, next, now_ms)?;
+        Ok(out)
     }
 
     /// Makes a token for one machine.
@@ -356,8 +497,8 @@ impl Members {
         self.keep(&mut stored, next, now_ms)
     }
 
-    /// The tokens that are not over, and the nodes: name, since when (Unix time), fingerprint.
-    pub fn list(&self, now_ms: u64) -> (Vec<Listed>, Vec<(String, u64, String)>) {
+    /// The tokens that are not over, and the nodes.
+    pub fn list(&self, now_ms: u64) -> (Vec<Listed>, Vec<ListedNode>) {
         let stored = self.lock();
         let alive = stored.tokens.iter().filter(|t| t.expires_ms > now_ms);
         let tokens = alive.map(|t| Listed {
@@ -366,8 +507,13 @@ impl Members {
             expires_ms: t.expires_ms,
             used_by: t.used.as_ref().map(|used| used.node.clone()),
         });
-        let nodes = stored.nodes.iter();
-        let nodes = nodes.map(|(name, n)| (name.clone(), n.since_ms, n.fingerprint.clone()));
+        let nodes = stored.nodes.iter().map(|(name, node)| ListedNode {
+            name: name.clone(),
+            since_ms: node.since_ms,
+            until_ms: node.last_until_ms(),
+            fingerprint: node.fingerprint.clone(),
+            by: node.by.clone(),
+        });
         (tokens.collect(), nodes.collect())
     }
 

@@ -9,6 +9,7 @@
 //! ```
 //! Nothing is decided here: what a node says becomes events, what the driver wants of it goes
 //! down the stream.
+mod authorities;
 mod authority;
 mod digests;
 mod event;
@@ -20,16 +21,19 @@ mod sealed;
 mod service;
 mod sessions;
 mod shards;
+mod shown;
 mod strength;
 mod wanted;
 
+pub use authorities::{Authorities, AuthoritiesError, Held, Shows, Stage};
 pub use authority::{JobSecret, JobToken};
 pub use digests::Digests;
 pub use event::{NodeLinkEvent, NodeRefused};
 pub use files::{JobFiles, PART_BYTES};
 pub use join_token::{JoinToken, JoinTokenError};
 pub use members::{
-    Created, LONGEST_NAME, LONGEST_TTL_S, Listed, Members, MembersError, Proven, TokenId,
+    Created, LONGEST_NAME, LONGEST_TTL_S, Listed, ListedNode, Members, MembersError, Proven,
+    TokenId,
 };
 pub use outgoing::{parts_of, taken};
 pub use sealed::{IN_ALL, OF_ONE_ADDRESS, PATIENCE, Peer, sealed};

@@ -40,8 +40,10 @@ pub type Sealed = Known<TlsStream<TcpStream>, Peer>;
 /// Who is at the other end of one; its requests know it.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// Who it proved to be.
+    /// Who it proved to be when it called.
     pub proven: Proven,
+    /// The certificate by which it proved that.
+    pub shown: Option<Fingerprint>,
     tcp: TcpConnectInfo,
 }
 
@@ -94,19 +96,31 @@ async fn accept(listener: TcpListener, members: Members, proven: mpsc::Sender<io
 
 async fn answer(members: &Members, stream: TcpStream) -> io::Result<Sealed> {
     stream.set_nodelay(true)?;
-    let answering = answer_named(stream, |name| Some(members.answering(name, unix_ms())));
+    let answering = answer_named(stream, |name| {
+        let answering = members.answering(name, unix_ms());
+        answering
+            .inspect_err(|error| tracing::error!("nobody can be answered: {error}"))
+            .ok()
+    });
     let answered = timeout(PATIENCE, answering).await;
     let slow = |_| io::Error::new(io::ErrorKind::TimedOut, "it said too little for too long");
     let (token, stream) = answered.map_err(slow)??;
+    let shown = Fingerprint::of_caller(&stream);
     let proven = match token {
         Some(token) => Proven::Holder(token),
-        None => {
-            let shown = Fingerprint::of_caller(&stream);
-            shown.map_or(Proven::Former, |shown| members.node_of(shown))
-        }
+        None => shown.map_or(Proven::Former, |shown| members.node_of(shown)),
     };
+    if let Some(new) = shown.filter(|shown| members.is_next(*shown)) {
+        let members = members.clone();
+        let noted = tokio::task::spawn_blocking(move || members.was_used(new, unix_ms()));
+        if let Ok(Err(error)) = noted.await {
+            // Both certificates count until the node calls again.
+            tracing::warn!("that a node has a new certificate cannot be noted: {error}");
+        }
+    }
     let tcp = stream.get_ref().0.connect_info();
-    Ok(Known::new(stream, Peer { proven, tcp }))
+    let peer = Peer { proven, shown, tcp };
+    Ok(Known::new(stream, peer))
 }
 
 fn refusal(from: SocketAddr, error: &io::Error) -> String {
@@ -116,6 +130,15 @@ fn refusal(from: SocketAddr, error: &io::Error) -> String {
         }
         Some(Unsealed::NoTls) => {
             "it speaks no TLS 1.3: is it a robustd or robustctl of an earlier build?".to_owned()
+        }
+        Some(Unsealed::TheirsIsOver) => {
+            "its certificate has expired, or is not good yet: compare the clocks of both machines; with a token that \
+             `robustctl token create` made it gets another"
+                .to_owned()
+        }
+        Some(Unsealed::OursIsOver) => {
+            "it takes this leader's certificate for expired: compare the clocks of both machines"
+                .to_owned()
         }
         None => error.to_string(),
     };

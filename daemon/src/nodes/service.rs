@@ -8,6 +8,7 @@ use super::shards::{ShardError, Shards};
 use super::{HANDSHAKE, JobFiles, NodeLinkEvent, NodeRefused, outgoing, unix_ms};
 use crate::links::{LinkId, Via};
 use crate::tell::Tell;
+use robust_identity::{Fingerprint, NodeCertificate};
 use robust_proto::v1::leader_message::Body as Down;
 use robust_proto::v1::node_host_server::NodeHost;
 use robust_proto::v1::node_message::Body as Up;
@@ -277,7 +278,12 @@ impl NodeHost for NodeHostService {
         let peer = peer(&request)?;
         let from = peer.address();
         let from = from.map_or_else(|| "an unknown address".to_owned(), |a| a.to_string());
+        // As it is now: a connection outlives the certificate that opened it.
+        let now = peer.shown.map(|shown| self.members.node_of(shown));
         let name = match peer.proven {
+            Proven::Node(_) if now.as_ref() != Some(&peer.proven) => {
+                return Err(Status::unauthenticated(TAKEN_BACK));
+            }
             Proven::Node(name) => name,
             Proven::Former => return Err(Status::unauthenticated(TAKEN_BACK)),
             Proven::Holder(_) => {
@@ -297,13 +303,21 @@ impl NodeHost for NodeHostService {
         &self,
         request: Request<v1::EnrollRequest>,
     ) -> Result<Response<v1::EnrollReply>, Status> {
-        let Proven::Holder(token) = peer(&request)?.proven else {
-            return Err(Status::unauthenticated("only a join token makes a node"));
-        };
+        let peer = peer(&request)?;
         let asked = request.into_inner();
         named(&asked.name)?;
-        let certificates = self.certify(token, asked).await?;
-        Ok(Response::new(v1::EnrollReply { certificates }))
+        let certificate = match (peer.proven, peer.shown) {
+            (Proven::Holder(token), _) => self.certify(token, asked).await?,
+            (Proven::Node(name), Some(shown)) if name == asked.name => {
+                self.renew(shown, asked).await?
+            }
+            _ => return Err(Status::unauthenticated("only a join token makes a node")),
+        };
+        Ok(Response::new(v1::EnrollReply {
+            certificates: certificate.pem,
+            since_ms: certificate.since_ms,
+            until_ms: certificate.until_ms,
+        }))
     }
 
     async fn read_file(
@@ -368,7 +382,30 @@ impl NodeHost for NodeHostService {
 }
 
 impl NodeHostService {
-    async fn certify(&self, token: TokenId, asked: v1::EnrollRequest) -> Result<String, Status> {
+    /// Gives a node another certificate, before the one that it has is over.
+    async fn renew(
+        &self,
+        shown: Fingerprint,
+        asked: v1::EnrollRequest,
+    ) -> Result<NodeCertificate, Status> {
+        let (members, name) = (self.members.clone(), asked.name.clone());
+        let renewing = tokio::task::spawn_blocking(move || {
+            members.renew(shown, (&asked.name, &asked.public_key), unix_ms())
+        });
+        let renewed = renewing.await;
+        let renewed = renewed.map_err(|_| Status::internal("certifying it ended"))?;
+        match &renewed {
+            Ok(_) => tracing::info!("node {name} has a new certificate"),
+            Err(error) => tracing::warn!("node {name} gets no new certificate: {error}"),
+        }
+        Ok(renewed?)
+    }
+
+    async fn certify(
+        &self,
+        token: TokenId,
+        asked: v1::EnrollRequest,
+    ) -> Result<NodeCertificate, Status> {
         let joined = self.sessions.has(&asked.name);
         let (members, name) = (self.members.clone(), asked.name.clone());
         // It is on disk before it is answered.

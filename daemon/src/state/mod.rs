@@ -216,6 +216,16 @@ impl StateDir {
         self.root.join("authority.key")
     }
 
+    /// The leader's secret before that, while it is taken too.
+    pub fn authority_before_key(&self) -> PathBuf {
+        self.root.join("authority.before.key")
+    }
+
+    /// What roles prove to each other, where it is not made of the secret that is in force.
+    pub fn roles_token(&self) -> PathBuf {
+        self.root.join("roles.token")
+    }
+
     /// Who may become a node, and who did.
     pub fn joins(&self) -> PathBuf {
         self.root.join("joins.json")

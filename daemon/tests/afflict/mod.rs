@@ -157,6 +157,57 @@ async fn a_protected_job_is_struck_by_who_knows_it_and_a_viewer_only_looks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_protected_job_whose_glass_is_to_be_broken_is_struck_by_that_token_alone_and_the_log_says_so()
+ {
+    let site = Site::new(1000);
+    let job = fs::read_to_string(site.file("job.toml")).unwrap();
+    let job = job.replace("[model]", "protected = true\n[model]");
+    fs::write(site.file("job.toml"), job).unwrap();
+    let glass = site.file("glass-token");
+    let glass_flag = glass.display().to_string();
+    let flags = [
+        "--listen",
+        "127.0.0.1:0",
+        "--break-glass-token-file",
+        &glass_flag,
+    ];
+    let daemon = site.start_with(&flags);
+    site.wait_for("first step", |s| s.step >= 1).await;
+    let known = v1::InjectRequest {
+        i_know: true,
+        wait: true,
+        ..inject("kill", "agent", "")
+    };
+    // Neither the user of the daemon nor who has the operators' token.
+    let operators = fs::read_to_string(site.file("state/token")).unwrap();
+    let mut control = site.control().await;
+    for mut operator in [control.clone(), site.control_by(&operators).await.unwrap()] {
+        let denied = operator.inject(known.clone()).await.unwrap_err();
+        assert_eq!(denied.code(), Code::PermissionDenied, "{denied}");
+        assert!(
+            denied.message().contains("--break-glass-token-file"),
+            "{denied}"
+        );
+    }
+    let token = fs::read_to_string(&glass).unwrap();
+    let mut breaks = site.control_by(&token).await.unwrap();
+    let slip = breaks
+        .inject(inject("kill", "agent", ""))
+        .await
+        .unwrap_err();
+    assert_eq!(slip.code(), Code::FailedPrecondition, "{slip}");
+    let struck = breaks.inject(known).await.unwrap().into_inner();
+    assert_eq!(struck.incident.unwrap().outcome, "recovered");
+    let entries = audited(&mut control).await;
+    let by_it = |e: &&v1::AuditEntry| {
+        e.who.starts_with("the break-glass token from 127.0.0.1:") && e.result == "done"
+    };
+    assert_eq!(entries.iter().filter(by_it).count(), 1, "{entries:#?}");
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.output().0, 143);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_slow_role_is_no_incident_and_runs_on_when_the_daemon_is_killed() {
     let site = Site::new(1000);
     let daemon = site.start();

@@ -101,7 +101,7 @@ async fn a_node_that_met_a_stranger_at_its_leaders_address_comes_back_with_its_c
     let listener = listener.unwrap();
     for _ in 0..8 {
         let (stream, _) = listener.accept().await.unwrap();
-        let answering = stranger.answering().unwrap();
+        let answering = stranger.answering(robustd::nodes::unix_ms()).unwrap();
         let answered = robust_identity::answer_named(stream, |_| Some((answering, ()))).await;
         assert!(answered.is_err(), "nobody believes it");
     }
@@ -145,6 +145,201 @@ async fn a_node_whose_certificate_is_taken_back_is_out_at_once_and_the_job_goes_
     let what = Some(What::Node("c".to_owned()));
     let refused = control.revoke_join(v1::RevokeJoinRequest { what }).await;
     assert_eq!(refused.unwrap_err().code(), Code::NotFound);
+}
+
+impl Cluster {
+    async fn authority(&self) -> v1::AuthorityReply {
+        let mut control = self.control().await.unwrap();
+        let shown = control.show_authority(v1::ShowAuthorityRequest {}).await;
+        shown.unwrap().into_inner()
+    }
+
+    async fn rotate(&self, now: bool) -> Result<v1::AuthorityReply, tonic::Status> {
+        let mut control = self.control().await.unwrap();
+        let request = v1::RotateAuthorityRequest { now };
+        Ok(control.rotate_authority(request).await?.into_inner())
+    }
+
+    /// Waits until the authority and those whom it certified are as wanted.
+    async fn until_authority(
+        &self,
+        what: &str,
+        when: impl Fn(&v1::AuthorityReply) -> bool,
+    ) -> v1::AuthorityReply {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let shown = self.authority().await;
+            if when(&shown) {
+                return shown;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "no {what}: {shown:#?}\n{}",
+                self.logs()
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// One authority is left, and all nodes and roles are certified by it.
+fn is_over(shown: &v1::AuthorityReply) -> bool {
+    let by_it = |c: &v1::Certified| c.authority == shown.name;
+    shown.stage.is_empty() && shown.certified.len() == 9 && shown.certified.iter().all(by_it)
+}
+
+#[tokio::test]
+async fn the_leaders_secret_is_replaced_while_the_job_runs_and_no_role_is_started_anew() {
+    let mut cluster = Cluster::new(1000);
+    cluster.lead_with(&["--single-use-tokens"]);
+    for (node, token) in [("b", "token-b"), ("c", "token-c")] {
+        cluster.token(node, token).await;
+        cluster.join_with(node, token, &["--name", node]);
+    }
+    let before = cluster.wait_for("everybody", is_whole).await;
+    let first = cluster.until_authority("certificates", is_over).await;
+    let secret = std::fs::read_to_string(cluster.file("state-a/authority.key")).unwrap();
+    cluster.rotate(false).await.unwrap();
+    let second = cluster
+        .until_authority("end of the rotation", is_over)
+        .await;
+    assert_ne!(first.name, second.name);
+    let key = cluster.file("state-a/authority.key");
+    assert_ne!(std::fs::read_to_string(&key).unwrap(), secret);
+    assert!(!cluster.file("state-a/authority.before.key").exists());
+    let step = before.step;
+    let after = cluster
+        .wait_for("more steps", |s| s.step > step + 2 && is_whole(s))
+        .await;
+    assert_eq!(pids(&before), pids(&after), "{}", cluster.logs());
+    assert!(after.incidents.is_empty(), "{:?}", after.incidents);
+    // Both are let in by what they have now, and a leader that is started again knows them.
+    cluster.kill("a");
+    cluster.kill("b");
+    cluster.lead_with(&["--single-use-tokens"]);
+    cluster.join_again("b");
+    let step = after.step;
+    let again = cluster
+        .wait_for("more steps", |s| s.step > step + 2 && is_whole(s))
+        .await;
+    assert_eq!(pids(&before), pids(&again), "{}", cluster.logs());
+    let third = cluster.until_authority("certificates", is_over).await;
+    assert_eq!(third.name, second.name);
+}
+
+#[tokio::test]
+async fn a_rotation_waits_for_a_node_that_is_away_over_the_leaders_death_until_it_is_left_behind() {
+    let mut cluster = Cluster::new(1000);
+    cluster.lead_with(&["--single-use-tokens"]);
+    for (node, token) in [("b", "token-b"), ("c", "token-c")] {
+        cluster.token(node, token).await;
+        cluster.join_with(node, token, &["--name", node]);
+    }
+    cluster.wait_for("everybody", is_whole).await;
+    cluster.kill("c");
+    let first = cluster.authority().await;
+    cluster.rotate(false).await.unwrap();
+    let refused = cluster.rotate(false).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    assert!(refused.message().contains("--now"), "{refused}");
+    cluster.kill("a");
+    cluster.lead_with(&["--single-use-tokens"]);
+    cluster.wait_for("the leader", |s| s.step > 0).await;
+    let waits = |shown: &v1::AuthorityReply| {
+        let waited = shown.certified.iter().filter(|c| c.waited_for);
+        let waited: Vec<_> = waited.map(|c| c.name.as_str()).collect();
+        shown.before == first.name && shown.stage == "certifying" && waited == ["c"]
+    };
+    cluster.until_authority("wait for c alone", waits).await;
+    // It comes back with what it has, and the rotation ends.
+    cluster.join_again("c");
+    let is_alone = |shown: &v1::AuthorityReply| shown.stage.is_empty();
+    cluster
+        .until_authority("end of the rotation", is_alone)
+        .await;
+    cluster.wait_for("everybody", is_whole).await;
+    // Once more, and nobody waits for it.
+    cluster.kill("c");
+    cluster.rotate(false).await.unwrap();
+    cluster.rotate(true).await.unwrap();
+    let shown = cluster
+        .until_authority("end of the rotation", is_alone)
+        .await;
+    assert!(
+        shown
+            .certified
+            .iter()
+            .all(|c| c.kind != "node" || c.name != "c"),
+        "{shown:?}"
+    );
+    cluster.join_again("c");
+    let told = Instant::now() + Duration::from_secs(60);
+    while !cluster
+        .log("c")
+        .contains("give a join token with --token-file")
+    {
+        assert!(Instant::now() < told, "{}", cluster.log("c"));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let refused = cluster.rotate(true).await.unwrap_err();
+    assert!(
+        refused.message().contains("not being replaced"),
+        "{refused}"
+    );
+}
+
+/// The fingerprint of each node's certificate, by its name.
+fn fingerprints(all: &v1::ListJoinsReply) -> Vec<(String, String)> {
+    let nodes = all.nodes.iter();
+    nodes
+        .map(|n| (n.name.clone(), n.fingerprint.clone()))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_certificate_whose_life_is_half_over_is_made_anew_while_the_job_runs() {
+    let mut cluster = Cluster::new(1000);
+    cluster.lead_with(&["--single-use-tokens"]);
+    for (node, token) in [("b", "token-b"), ("c", "token-c")] {
+        cluster.token(node, token).await;
+        cluster.join_with(node, token, &["--name", node]);
+    }
+    let before = cluster.wait_for("everybody", is_whole).await;
+    let had = fingerprints(&cluster.joins().await);
+    // Of an earlier build, whose certificates said nothing of their life.
+    let path = cluster.file("state-b/node-key.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let mut stored: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let fields = stored.as_object_mut().unwrap();
+    assert!(fields.remove("since_ms").is_some() && fields.remove("until_ms").is_some());
+    cluster.kill("b");
+    std::fs::write(&path, stored.to_string()).unwrap();
+    cluster.join_again("b");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let has = loop {
+        let all = cluster.joins().await;
+        let has = fingerprints(&all);
+        if has[0] != had[0] && all.nodes[0].joined {
+            break has;
+        }
+        assert!(Instant::now() < deadline, "{all:?}\n{}", cluster.logs());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!(has[1], had[1], "that of c is young");
+    let step = before.step;
+    let after = cluster
+        .wait_for("more steps", |s| s.step > step + 2 && is_whole(s))
+        .await;
+    assert_eq!(pids(&before), pids(&after), "{}", cluster.logs());
+    // By the new one it is let in again.
+    cluster.kill("b");
+    cluster.join_again("b");
+    let step = after.step;
+    let again = cluster
+        .wait_for("more steps", |s| s.step > step + 2 && is_whole(s))
+        .await;
+    assert_eq!(pids(&before), pids(&again), "{}", cluster.logs());
+    assert_eq!(fingerprints(&cluster.joins().await), has);
 }
 
 #[tokio::test]

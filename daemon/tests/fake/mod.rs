@@ -117,6 +117,12 @@ fn pulled(pull: v1::PullWeights) -> v1::ServedVersion {
     }
 }
 
+/// Of the certificate in this text, which is used for nothing else here.
+fn fingerprint(pem: &str) -> String {
+    let first = robust_identity::Fingerprint::of_pem(pem).unwrap();
+    first.to_string()
+}
+
 /// Runs the role that the command line names, until it is told to end or fenced.
 pub fn run(args: &str) {
     let words: Vec<&str> = args.split_whitespace().collect();
@@ -133,6 +139,8 @@ pub fn run(args: &str) {
         transport_addr: "127.0.0.1:1".to_owned(),
         http_addr,
         gradients: vec![v1::Region::default(); 2],
+        certificate: std::env::var(robust_proto::IDENTITY_VARIABLE)
+            .map_or_else(|_| String::new(), |pem| fingerprint(&pem)),
         ..Default::default()
     };
     let snapshots = PathBuf::from(after("--snapshot-dir"));
@@ -197,6 +205,14 @@ impl Fake {
                 }
                 host_message::Body::Fault(fault) => self.arm(&up, fault).await,
                 host_message::Body::Disarm(disarm) => self.disarm(disarm.id),
+                host_message::Body::Identity(new) => {
+                    self.hello.certificate = fingerprint(&new.pem);
+                    let taken = v1::IdentityTaken {
+                        fingerprint: self.hello.certificate.clone(),
+                        error: String::new(),
+                    };
+                    say(&up, Body::IdentityTaken(taken));
+                }
                 host_message::Body::Revoke(_)
                 | host_message::Body::Welcome(_)
                 | host_message::Body::Gone(_) => {}

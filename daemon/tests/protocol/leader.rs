@@ -13,9 +13,11 @@ use robustd::driver::Event;
 use robustd::grpc::{RoleHostService, bind_tcp, serve_nodes};
 use robustd::leases::Leases;
 use robustd::nodes::{
-    Digests, IN_ALL, JobFiles, JobSecret, JoinToken, Members, NodeHostService, NodeLinkEvent,
-    NodeRefused, OF_ONE_ADDRESS, RankThere, SESSION_HEADER, Sessions, Shards, unix_ms,
+    Authorities, Digests, IN_ALL, JobFiles, JobSecret, JoinToken, Members, NodeHostService,
+    NodeLinkEvent, NodeRefused, OF_ONE_ADDRESS, RankThere, SESSION_HEADER, Sessions, Shards,
+    unix_ms,
 };
+use robustd::state::StateDir;
 use robustd::store::Store;
 use robustd::tell::Tell;
 use std::net::SocketAddr;
@@ -31,12 +33,12 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Request, Status, Streaming};
 
-const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+pub const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 /// A leader whose driver admits everybody but `unwanted`, and hands on what it hears.
-struct Leader {
+pub struct Leader {
     temp: tempfile::TempDir,
-    addr: SocketAddr,
-    members: Members,
+    pub addr: SocketAddr,
+    pub members: Members,
     sessions: Sessions,
     shards: Shards,
     heard: UnboundedReceiver<Event>,
@@ -64,7 +66,7 @@ async fn call(addr: SocketAddr, token: &str) -> Result<Channel, tonic::transport
     connect(addr, holders.caller().unwrap()).await
 }
 
-async fn connect(addr: SocketAddr, caller: Caller) -> Result<Channel, tonic::transport::Error> {
+pub async fn connect(addr: SocketAddr, caller: Caller) -> Result<Channel, tonic::transport::Error> {
     let connector = tower::service_fn(move |_: Uri| {
         let caller = caller.clone();
         async move {
@@ -77,7 +79,7 @@ async fn connect(addr: SocketAddr, caller: Caller) -> Result<Channel, tonic::tra
 }
 
 /// Has a key certified by somebody with this token.
-async fn enroll(
+pub async fn enroll(
     addr: SocketAddr,
     token: &str,
     name: &str,
@@ -93,7 +95,7 @@ async fn enroll(
 }
 
 impl Leader {
-    async fn start() -> Self {
+    pub async fn start() -> Self {
         let temp = tempfile::tempdir().unwrap();
         let (events, mut arriving) = unbounded_channel();
         let (hand_on, heard) = unbounded_channel();
@@ -121,6 +123,8 @@ impl Leader {
         let shards = Shards::new(dir("shm"), dir("ckpt"));
         let shared = JoinToken::of(TOKEN);
         let secret = JobSecret::of("the leader's alone");
+        let state = StateDir::make(&temp.path().join("authority")).unwrap();
+        let secret = Authorities::open(&state, secret, "job", true).unwrap();
         let members = Members::open(&temp.path().join("joins.json"), &secret, Some(&shared));
         let (members, sessions) = (members.unwrap(), Sessions::default());
         let service = NodeHostService {
@@ -152,7 +156,7 @@ impl Leader {
     }
 
     /// A connection of a node of this name, which was enrolled with the token for all.
-    async fn node(&self, name: &str) -> Channel {
+    pub async fn node(&self, name: &str) -> Channel {
         let key = NodeKey::new().unwrap();
         let caller = enroll(self.addr, TOKEN, name, &key).await.unwrap();
         connect(self.addr, caller).await.unwrap()
@@ -187,14 +191,14 @@ impl Leader {
     }
 }
 
-struct Peer {
+pub struct Peer {
     channel: Channel,
     up: UnboundedSender<NodeMessage>,
     down: Streaming<LeaderMessage>,
 }
 
 impl Peer {
-    async fn join(channel: Channel) -> Result<Self, Status> {
+    pub async fn join(channel: Channel) -> Result<Self, Status> {
         let (up, messages) = unbounded_channel();
         let mut client = NodeHostClient::new(channel.clone());
         let stream = UnboundedReceiverStream::new(messages);
@@ -206,7 +210,7 @@ impl Peer {
         let _ = self.up.send(NodeMessage { body: Some(body) });
     }
 
-    async fn hear(&mut self) -> Result<Option<Down>, Status> {
+    pub async fn hear(&mut self) -> Result<Option<Down>, Status> {
         let heard = timeout(Duration::from_secs(15), self.down.message());
         let message = heard.await.expect("the leader answers")?;
         Ok(message.and_then(|m| m.body))

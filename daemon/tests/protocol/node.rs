@@ -6,7 +6,7 @@ use robust_proto::v1::node_message::Body as Up;
 use robust_proto::v1::{self, LeaderMessage, NodeMessage, Part};
 use robustd::logging::LogFormat;
 use robustd::node::{NodeConfig, NodeEnd, NodeError, NodeParts, run};
-use robustd::nodes::{JobSecret, JoinToken, Members, TokenId, sealed};
+use robustd::nodes::{Authorities, JobSecret, JoinToken, Members, TokenId, sealed, unix_ms};
 use robustd::state::StateDir;
 use robustd::worker::WorkerProgram;
 use std::sync::{Arc, Mutex};
@@ -162,9 +162,13 @@ impl NodeHost for Leader {
             asked.public_key = NodeKey::new().unwrap().public().to_vec();
         }
         let key = (asked.name.as_str(), asked.public_key.as_slice());
-        let enrolled = self.members.enroll(&TokenId::Shared, key, false, 1);
-        let certificates = enrolled.unwrap();
-        Ok(Response::new(v1::EnrollReply { certificates }))
+        let enrolled = self.members.enroll(&TokenId::Shared, key, false, unix_ms());
+        let enrolled = enrolled.unwrap();
+        Ok(Response::new(v1::EnrollReply {
+            certificates: enrolled.pem,
+            since_ms: enrolled.since_ms,
+            until_ms: enrolled.until_ms,
+        }))
     }
 
     async fn read_file(
@@ -208,7 +212,9 @@ async fn live_under(leads: Leads) -> (Result<NodeEnd, NodeError>, Vec<Up>) {
     };
     let joins = temp.path().join("joins.json");
     let shared = JoinToken::of(token);
-    let members = Members::open(&joins, &JobSecret::of("secret"), Some(&shared)).unwrap();
+    let authority = StateDir::make(&temp.path().join("authority")).unwrap();
+    let authority = Authorities::open(&authority, JobSecret::of("secret"), "job", true).unwrap();
+    let members = Members::open(&joins, &authority, Some(&shared)).unwrap();
     let leader = Leader {
         leads,
         streams: Arc::default(),

@@ -73,17 +73,6 @@ pub enum TransportError {
     Shutdown,
 }
 
-/// A process's certificate cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum IdentityError {
-    /// A part of it is not there, or not what it should be.
-    #[error("the identity lacks {0}")]
-    Missing(&'static str),
-    /// TLS does not take it.
-    #[error("the identity is refused: {0}")]
-    Refused(#[from] rustls::Error),
-}
-
 /// Failure of a fetch. Whatever it is, no byte is written into the buffer after it is returned.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {

@@ -143,7 +143,7 @@ pub use config::{Config, LOOPBACK_SNDBUF, Net, Rdma, tune_for_loopback};
 pub use engine::PIECE_BYTES;
 #[cfg(fuzzing)]
 pub use engine::fuzzing;
-pub use error::{AddressError, BufferError, FetchError, IdentityError, KeyError, TransportError};
+pub use error::{AddressError, BufferError, FetchError, KeyError, TransportError};
 pub use exposed::Exposed;
 pub use key::{Part, RegionKey};
 pub use road::RoadKind;

@@ -127,7 +127,9 @@ fn a_certificate_without_the_jobs_token_is_not_enough() {
 fn a_caller_that_shows_no_certificate_is_turned_away() {
     let victim = Victim::new();
     let authority = robust_identity::Authority::of(b"the job of the tests", "tests").unwrap();
-    let pem = authority.issue("role/1").unwrap();
+    let pem = authority
+        .issue("role/1", robust_identity::Term::unbounded())
+        .unwrap();
     let certificates = CertificateDer::pem_slice_iter(pem.as_bytes());
     let mut roots = rustls::RootCertStore::empty();
     roots.add(certificates.last().unwrap().unwrap()).unwrap();

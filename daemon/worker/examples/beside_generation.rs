@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::Parser;
-use robust_identity::{Authority, MEMBER};
+use robust_identity::Authority;
 use robust_shared::ids::{Incarnation, WeightVersion};
 use robust_shared::job::{Dtype, Swap};
 use robust_shared::phase::Phase;
@@ -112,8 +112,11 @@ fn transport(args: &Args) -> anyhow::Result<Transport> {
     let config = Config::new(JobToken::new(b"bench"));
     let (local, net) = if args.tls {
         let authority = Authority::of(b"bench", "bench")?;
-        let pem = authority.issue(&format!("process/{}", std::process::id()))?;
-        (None, Some(Net::Tls(Identity::from_pem(&pem, MEMBER)?)))
+        let pem = authority.issue(
+            &format!("process/{}", std::process::id()),
+            robust_identity::Term::unbounded(),
+        )?;
+        (None, Some(Net::Tls(Identity::from_pem(&pem)?)))
     } else {
         (args.folder.clone(), None)
     };

@@ -7,7 +7,7 @@ pub struct Ack {}
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RoleMessage {
-    #[prost(oneof = "role_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 60")]
+    #[prost(oneof = "role_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 60")]
     pub body: ::core::option::Option<role_message::Body>,
 }
 /// Nested message and enum types in `RoleMessage`.
@@ -35,6 +35,8 @@ pub mod role_message {
         PullStarted(super::PullStarted),
         #[prost(message, tag = "9")]
         Damaged(super::WeightsDamaged),
+        #[prost(message, tag = "10")]
+        IdentityTaken(super::IdentityTaken),
         #[prost(message, tag = "60")]
         Struck(super::FaultStruck),
     }
@@ -82,6 +84,9 @@ pub struct Hello {
     /// rank 0 of trainers of the user's own: where its process group listens
     #[prost(uint32, tag = "20")]
     pub master_port: u32,
+    /// blake3 of the certificate that it shows to those of other machines; empty: it has none, or can take no other.
+    #[prost(string, tag = "21")]
+    pub certificate: ::prost::alloc::string::String,
 }
 /// A region of memory that peers can fetch from with one-sided reads.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -442,6 +447,18 @@ pub struct FaultStruck {
     #[prost(string, tag = "2")]
     pub refused: ::prost::alloc::string::String,
 }
+/// The certificate that the role shows now.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct IdentityTaken {
+    /// as in Hello.certificate
+    #[prost(string, tag = "1")]
+    pub fingerprint: ::prost::alloc::string::String,
+    /// why it is not what was sent; empty: it is
+    #[prost(string, tag = "2")]
+    pub error: ::prost::alloc::string::String,
+}
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -458,7 +475,7 @@ pub struct TrajectoryReturned {
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct HostMessage {
-    #[prost(oneof = "host_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 60, 61")]
+    #[prost(oneof = "host_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 60, 61")]
     pub body: ::core::option::Option<host_message::Body>,
 }
 /// Nested message and enum types in `HostMessage`.
@@ -482,11 +499,23 @@ pub mod host_message {
         /// to agents
         #[prost(message, tag = "7")]
         Gone(super::RolloutGone),
+        /// answered with IdentityTaken
+        #[prost(message, tag = "8")]
+        Identity(super::NewIdentity),
         #[prost(message, tag = "60")]
         Fault(super::RoleFault),
         #[prost(message, tag = "61")]
         Disarm(super::DisarmFault),
     }
+}
+/// What the role shows from now on in new connections, and by whom it knows others. It may come again.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NewIdentity {
+    /// certificate, key, and the certificates of all authorities that are believed
+    #[prost(string, tag = "1")]
+    pub pem: ::prost::alloc::string::String,
 }
 /// A fault that the role does to itself, once: the same id may come again, after a daemon's restart
 /// or a lost link. With `at` the next time it comes there, or at once where it is there already. It
@@ -2966,6 +2995,61 @@ pub struct StepLine {
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RotateAuthorityRequest {
+    /// the one before is dropped, whoever has no certificate by the new one
+    #[prost(bool, tag = "1")]
+    pub now: bool,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ShowAuthorityRequest {}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AuthorityReply {
+    /// of the authority in force
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// of the one before, while it is taken too; empty: it is not
+    #[prost(string, tag = "2")]
+    pub before: ::prost::alloc::string::String,
+    /// of a rotation: trusting | certifying; empty: none is under way
+    #[prost(string, tag = "3")]
+    pub stage: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "4")]
+    pub certified: ::prost::alloc::vec::Vec<Certified>,
+}
+/// A node or a role, and its certificate.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Certified {
+    /// node | role
+    #[prost(string, tag = "1")]
+    pub kind: ::prost::alloc::string::String,
+    /// `b`, `rollout-1`
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// of a role
+    #[prost(uint64, tag = "3")]
+    pub incarnation: u64,
+    /// that certified it; empty: not known, or of an earlier build
+    #[prost(string, tag = "4")]
+    pub authority: ::prost::alloc::string::String,
+    /// Unix time; 0: without an end, or not known
+    #[prost(uint64, tag = "5")]
+    pub until_ms: u64,
+    /// the rotation waits for it
+    #[prost(bool, tag = "6")]
+    pub waited_for: bool,
+    /// joined, or linked
+    #[prost(bool, tag = "7")]
+    pub here: bool,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CreateJoinTokenRequest {
     /// the only name it is good for; empty: any that is not joined
@@ -3056,6 +3140,9 @@ pub struct EnrolledNode {
     /// now
     #[prost(bool, tag = "4")]
     pub joined: bool,
+    /// Unix time, when its certificate is over; 0: made by an earlier build, it never is
+    #[prost(uint64, tag = "5")]
+    pub until_ms: u64,
 }
 /// Generated client implementations.
 pub mod control_client {
@@ -3698,6 +3785,50 @@ pub mod control_client {
                 .insert(GrpcMethod::new("robust.v1.Control", "ListJoins"));
             self.inner.unary(req, path, codec).await
         }
+        /// Replaces the leader's secret while the job runs, or waits no longer for those who have certificates by the one before.
+        pub async fn rotate_authority(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RotateAuthorityRequest>,
+        ) -> std::result::Result<tonic::Response<super::AuthorityReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/RotateAuthority",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "RotateAuthority"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// By which authority nodes and roles are certified, and until when.
+        pub async fn show_authority(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ShowAuthorityRequest>,
+        ) -> std::result::Result<tonic::Response<super::AuthorityReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/ShowAuthority",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "ShowAuthority"));
+            self.inner.unary(req, path, codec).await
+        }
         /// The detection rules and restart budgets in force, with where each value came from.
         pub async fn get_rules(
             &mut self,
@@ -3919,6 +4050,16 @@ pub mod control_server {
             &self,
             request: tonic::Request<super::ListJoinsRequest>,
         ) -> std::result::Result<tonic::Response<super::ListJoinsReply>, tonic::Status>;
+        /// Replaces the leader's secret while the job runs, or waits no longer for those who have certificates by the one before.
+        async fn rotate_authority(
+            &self,
+            request: tonic::Request<super::RotateAuthorityRequest>,
+        ) -> std::result::Result<tonic::Response<super::AuthorityReply>, tonic::Status>;
+        /// By which authority nodes and roles are certified, and until when.
+        async fn show_authority(
+            &self,
+            request: tonic::Request<super::ShowAuthorityRequest>,
+        ) -> std::result::Result<tonic::Response<super::AuthorityReply>, tonic::Status>;
         /// The detection rules and restart budgets in force, with where each value came from.
         async fn get_rules(
             &self,
@@ -5110,6 +5251,96 @@ pub mod control_server {
                     };
                     Box::pin(fut)
                 }
+                "/robust.v1.Control/RotateAuthority" => {
+                    #[allow(non_camel_case_types)]
+                    struct RotateAuthoritySvc<T: Control>(pub Arc<T>);
+                    impl<
+                        T: Control,
+                    > tonic::server::UnaryService<super::RotateAuthorityRequest>
+                    for RotateAuthoritySvc<T> {
+                        type Response = super::AuthorityReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RotateAuthorityRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::rotate_authority(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RotateAuthoritySvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/ShowAuthority" => {
+                    #[allow(non_camel_case_types)]
+                    struct ShowAuthoritySvc<T: Control>(pub Arc<T>);
+                    impl<
+                        T: Control,
+                    > tonic::server::UnaryService<super::ShowAuthorityRequest>
+                    for ShowAuthoritySvc<T> {
+                        type Response = super::AuthorityReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ShowAuthorityRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::show_authority(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ShowAuthoritySvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/robust.v1.Control/GetRules" => {
                     #[allow(non_camel_case_types)]
                     struct GetRulesSvc<T: Control>(pub Arc<T>);
@@ -5211,6 +5442,11 @@ pub struct EnrollReply {
     /// the node's and the authority's, in PEM
     #[prost(string, tag = "1")]
     pub certificates: ::prost::alloc::string::String,
+    /// From when to when the certificate is good, by the leader's clock, in Unix time; 0: an earlier build made it.
+    #[prost(uint64, tag = "2")]
+    pub since_ms: u64,
+    #[prost(uint64, tag = "3")]
+    pub until_ms: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -5302,6 +5538,9 @@ pub struct NodeStanding {
     /// shards of snapshots that are in its memory
     #[prost(message, repeated, tag = "11")]
     pub held: ::prost::alloc::vec::Vec<HeldShard>,
+    /// it knows RenewCertificate
+    #[prost(bool, tag = "12")]
+    pub renews: bool,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -5421,7 +5660,10 @@ pub struct NodeLeave {
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LeaderMessage {
-    #[prost(oneof = "leader_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 90, 60")]
+    #[prost(
+        oneof = "leader_message::Body",
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 90, 60"
+    )]
     pub body: ::core::option::Option<leader_message::Body>,
 }
 /// Nested message and enum types in `LeaderMessage`.
@@ -5450,6 +5692,9 @@ pub mod leader_message {
         Hold(super::HoldShard),
         #[prost(message, tag = "9")]
         Give(super::GiveShard),
+        /// to nodes that say they know it
+        #[prost(message, tag = "10")]
+        Renew(super::RenewCertificate),
         #[prost(message, tag = "90")]
         ReadLog(super::ReadLog),
         #[prost(message, tag = "60")]
@@ -5587,6 +5832,15 @@ pub struct LogRead {
     /// why it cannot be read
     #[prost(string, tag = "4")]
     pub error: ::prost::alloc::string::String,
+}
+/// The leader's secret was replaced: the node is to ask for another certificate, unless it has one by this authority.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RenewCertificate {
+    /// NodeAuthority.name
+    #[prost(string, tag = "1")]
+    pub authority: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -5892,8 +6146,9 @@ pub mod node_host_client {
                 .insert(GrpcMethod::new("robust.v1.NodeHost", "KeepShard"));
             self.inner.client_streaming(req, path, codec).await
         }
-        /// A certificate for a node's key, for who has proven a join token. Once for each token that
-        /// `robustctl token create` made; the same question again has the same answer.
+        /// A certificate for a node's key, for who has proven a join token: once for each token that
+        /// `robustctl token create` made; the same question again has the same answer. And for the node itself, by the
+        /// certificate that it has: both count until it calls by the new one.
         pub async fn enroll(
             &mut self,
             request: impl tonic::IntoRequest<super::EnrollRequest>,
@@ -5985,8 +6240,9 @@ pub mod node_host_server {
             &self,
             request: tonic::Request<tonic::Streaming<super::ShardPart>>,
         ) -> std::result::Result<tonic::Response<super::KeptShard>, tonic::Status>;
-        /// A certificate for a node's key, for who has proven a join token. Once for each token that
-        /// `robustctl token create` made; the same question again has the same answer.
+        /// A certificate for a node's key, for who has proven a join token: once for each token that
+        /// `robustctl token create` made; the same question again has the same answer. And for the node itself, by the
+        /// certificate that it has: both count until it calls by the new one.
         async fn enroll(
             &self,
             request: tonic::Request<super::EnrollRequest>,

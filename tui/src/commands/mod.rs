@@ -2,6 +2,7 @@
 mod audit;
 mod audit_check;
 mod bench;
+mod ca;
 mod ckpt;
 mod control;
 mod doctor;
@@ -100,6 +101,7 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         Command::Cordon(node) => membership::cordon(&endpoint, node, true, global.json).await,
         Command::Uncordon(node) => membership::cordon(&endpoint, node, false, global.json).await,
         Command::RestoreSlot(slot) => membership::restore(&endpoint, slot, global.json).await,
+        Command::Ca(command) => ca::run(&endpoint, command, global.json).await,
         Command::Token(command) => token::run(&endpoint, command, global.json).await,
         Command::Rules(args) => rules::run(&endpoint, args.rule.as_deref(), global.json).await,
         Command::Traj(command) => traj::run(&endpoint, &command, global.json).await,

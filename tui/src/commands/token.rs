@@ -94,13 +94,17 @@ fn list(all: &v1::ListJoinsReply) -> String {
     if all.nodes.is_empty() {
         return format!("{tokens}no node has a certificate\n");
     }
-    let mut table = Table::new(&["NODE", "SINCE", "CERTIFICATE", "NOW"]);
+    let mut table = Table::new(&["NODE", "SINCE", "CERTIFICATE", "UNTIL", "NOW"]);
     for node in &all.nodes {
         let now = if node.joined { "joined" } else { "away" };
         table.row([
             node.name.clone(),
             moment_of(node.since_ms),
             node.fingerprint.chars().take(16).collect(),
+            match node.until_ms {
+                0 => "-".to_owned(),
+                until_ms => moment_of(until_ms),
+            },
             now.to_owned(),
         ]);
     }

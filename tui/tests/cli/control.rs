@@ -77,6 +77,38 @@ fn pause_resume_and_restart_ask_the_daemon_and_say_when() {
 }
 
 #[test]
+fn the_authority_is_shown_and_replaced_and_who_is_waited_for_is_named() {
+    let (dir, fake, _server) = daemon(book());
+    let text = |args: &[&str]| out(&run(dir.path(), args));
+    let shown = text(&["ca", "show"]);
+    assert_eq!(
+        shown,
+        "authority aaaaaaaaaaaaaaaa is in force, alone\nnobody has a certificate\n"
+    );
+    let begun = text(&["ca", "rotate"]);
+    for part in [
+        "authority bbbbbbbbbbbbbbbb is in force, and aaaaaaaaaaaaaaaa is taken too",
+        "2 waited for",
+        "node b",
+        "waited for, away",
+        "rollout-1 #17",
+    ] {
+        assert!(begun.contains(part), "{part}: {begun}");
+    }
+    let json = text(&["ca", "rotate", "--now", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["stage"], "trusting");
+    let asked = fake.0.lock().unwrap().asked.clone();
+    assert_eq!(
+        asked,
+        [
+            "rotate the authority, now false",
+            "rotate the authority, now true"
+        ]
+    );
+}
+
+#[test]
 fn join_tokens_are_made_listed_and_taken_back() {
     let (dir, fake, _server) = daemon(book());
     let text = |args: &[&str]| out(&run(dir.path(), args));

@@ -347,7 +347,45 @@ impl Control for Fake {
                 since_ms: 1_700_000_000_000,
                 fingerprint: "0123456789abcdef".repeat(4),
                 joined: true,
+                until_ms: 1_702_592_000_000,
             }],
+        }))
+    }
+
+    async fn rotate_authority(
+        &self,
+        request: Request<v1::RotateAuthorityRequest>,
+    ) -> Result<Response<v1::AuthorityReply>, Status> {
+        let v1::RotateAuthorityRequest { now } = request.into_inner();
+        let mut book = self.0.lock().unwrap();
+        book.asked.push(format!("rotate the authority, now {now}"));
+        let waits = |kind: &str, name: &str, incarnation, here| v1::Certified {
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            incarnation,
+            authority: "aaaaaaaaaaaaaaaa".to_owned(),
+            until_ms: 0,
+            waited_for: true,
+            here,
+        };
+        Ok(Response::new(v1::AuthorityReply {
+            name: "bbbbbbbbbbbbbbbb".to_owned(),
+            before: "aaaaaaaaaaaaaaaa".to_owned(),
+            stage: "trusting".to_owned(),
+            certified: vec![
+                waits("node", "b", 0, false),
+                waits("role", "rollout-1", 17, true),
+            ],
+        }))
+    }
+
+    async fn show_authority(
+        &self,
+        _: Request<v1::ShowAuthorityRequest>,
+    ) -> Result<Response<v1::AuthorityReply>, Status> {
+        Ok(Response::new(v1::AuthorityReply {
+            name: "aaaaaaaaaaaaaaaa".to_owned(),
+            ..v1::AuthorityReply::default()
         }))
     }
 

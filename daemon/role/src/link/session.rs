@@ -12,6 +12,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 
+use crate::identity;
+
 use super::{DaemonEpoch, FromHost, LinkConfig, LinkEnd, Outgoing, Shared, activity};
 
 /// What was sent so shortly before a break may not have arrived.
@@ -89,6 +91,7 @@ impl Session<'_> {
             incarnation: self.config.incarnation,
             generation: self.config.generation,
             pid: std::process::id(),
+            certificate: identity::fingerprint(),
             ..hello
         }
     }
@@ -138,6 +141,10 @@ impl Session<'_> {
         loop {
             let sent = tokio::select! {
                 received = down.message() => match received {
+                    Ok(Some(HostMessage { body: Some(host_message::Body::Identity(new)) })) => {
+                        let body = Body::IdentityTaken(identity::take(&new));
+                        self.send(up, Outgoing { body, epoch: None }).await
+                    }
                     Ok(Some(message)) => match self.receive(message, events) {
                         Some(end) => return Broken::End(end),
                         None => Ok(()),

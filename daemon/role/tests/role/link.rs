@@ -17,7 +17,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::fixture::runtime;
 
-fn link(host: &FakeHost, grace: Duration) -> (Runtime, Link, UnboundedReceiver<FromHost>) {
+pub fn link(host: &FakeHost, grace: Duration) -> (Runtime, Link, UnboundedReceiver<FromHost>) {
     busy_link(host, grace, Busy::default())
 }
 

@@ -6,5 +6,6 @@ mod fixture;
 mod link;
 mod program;
 mod pull;
+mod renewed;
 mod serve;
 mod snapshot;

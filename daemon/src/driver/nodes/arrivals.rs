@@ -83,6 +83,8 @@ impl Driver {
         let remote = self.nodes.remote(node);
         remote.identity = joined.standing.identity;
         remote.address = joined.standing.advertise;
+        remote.renews = joined.standing.renews;
+        remote.told.clear();
         remote.link = Some((joined.link, joined.orders));
         for order in pending.values() {
             remote.order(spawn_order(order));

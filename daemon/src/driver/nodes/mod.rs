@@ -25,6 +25,9 @@ pub(super) struct Remote {
     /// Where its roles are reached.
     pub address: String,
     link: Option<(LinkId, Orders)>,
+    /// Whether it can be told to have another certificate made, and by which authority it was told over this link.
+    renews: bool,
+    told: String,
     /// Ordered, and no word of them yet: ordered again when it joins again.
     pending: BTreeMap<Incarnation, SpawnOrder>,
 }
@@ -61,6 +64,18 @@ impl Nodes {
     pub fn tell_all(&self, body: &Down) {
         for remote in self.remotes.values() {
             remote.order(body.clone());
+        }
+    }
+
+    /// Tells every linked node, once over each link, to have a certificate by this authority.
+    pub fn renew_all(&mut self, authority: &str) {
+        let can = |remote: &&mut Remote| remote.is_linked() && remote.renews;
+        for remote in self.remotes.values_mut().filter(can) {
+            if remote.told != authority {
+                remote.told = authority.to_owned();
+                let authority = authority.to_owned();
+                remote.order(Down::Renew(v1::RenewCertificate { authority }));
+            }
         }
     }
 

@@ -183,6 +183,8 @@ pub(crate) enum Failure {
     Stranger,
     /// The peer does not take ours.
     Unbelieved,
+    /// The certificate of one of both is over, or not good yet.
+    Over,
     /// The link's keys have sealed as much as keys may.
     Worn,
     /// The system's reason.
@@ -206,6 +208,10 @@ impl Failure {
             Failure::Garbage => "it sent what no transport sends".to_owned(),
             Failure::Stranger => "it has no certificate of this job".to_owned(),
             Failure::Unbelieved => "it does not take this process's certificate".to_owned(),
+            Failure::Over => {
+                "a certificate has expired, or is not good yet: compare the clocks of both machines"
+                    .to_owned()
+            }
             Failure::Worn => {
                 "its keys have sealed as much as keys may: a new link has new ones".to_owned()
             }

@@ -2,23 +2,22 @@
 
 use std::sync::Arc;
 
-use rustls::client::{Resumption, UnbufferedClientConnection, WebPkiServerVerifier};
+use robust_identity::{IdentityError, MEMBER, Member};
+use rustls::client::{Resumption, UnbufferedClientConnection};
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{cipher_suite, default_provider};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::server::{UnbufferedServerConnection, WebPkiClientVerifier};
+use rustls::pki_types::ServerName;
+use rustls::server::UnbufferedServerConnection;
 use rustls::version::TLS13;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, ServerConfig};
 
 use super::session::Session;
-use crate::error::IdentityError;
 
 /// What both sides speak inside; a change of the frames changes it.
 const PROTOCOL: &[u8] = b"robust-rtp/7";
 
-/// A certificate of the job's authority, its key, and what of others' certificates is believed: those of
-/// the same authority, and of whom is called the same name in it: the authority certifies members only.
+/// A member of the job, and what of others' certificates is believed: those of its authorities, which certify members
+/// only.
 #[derive(Clone)]
 pub struct Identity {
     client: Arc<ClientConfig>,
@@ -27,33 +26,14 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// From PEM: this process's certificate, its key, and the authority's certificate. `name` is the DNS
-    /// name that the certificate of every member of the job has.
-    pub fn from_pem(pem: &str, name: &str) -> Result<Identity, IdentityError> {
-        let bad = |what: &'static str| IdentityError::Missing(what);
-        let mut certificates = Vec::new();
-        for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-            certificates.push(certificate.map_err(|_| bad("readable certificates"))?);
-        }
-        let [own, authority] = <[CertificateDer<'static>; 2]>::try_from(certificates)
-            .map_err(|_| bad("two certificates, its own and the authority's"))?;
-        let key =
-            PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| bad("a private key"))?;
-        let name = ServerName::try_from(name.to_owned()).map_err(|_| bad("a name"))?;
-        let mut roots = RootCertStore::empty();
-        roots.add(authority)?;
-        let (roots, provider) = (Arc::new(roots), Arc::new(provider()));
-        let clients =
-            WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
-                .build()
-                .map_err(|_| bad("an authority that can be checked"))?;
-        let servers = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
-            .build()
-            .map_err(|_| bad("an authority that can be checked"))?;
+    /// Of this member: a new connection shows what that has then.
+    pub fn of(member: &Member) -> Result<Identity, IdentityError> {
+        let (own, believed) = (Arc::new(member.clone()), Arc::new(member.believed()));
+        let provider = Arc::new(provider());
         let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&TLS13])?
-            .with_client_cert_verifier(clients)
-            .with_single_cert(vec![own.clone()], key.clone_key())?;
+            .with_client_cert_verifier(Arc::clone(&believed) as _)
+            .with_cert_resolver(Arc::clone(&own) as _);
         // Nobody comes back to an old session: a link that ended proves itself anew.
         server.send_tls13_tickets = 0;
         server.alpn_protocols = vec![PROTOCOL.to_vec()];
@@ -61,16 +41,24 @@ impl Identity {
         server.enable_secret_extraction = true;
         let mut client = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])?
-            .with_webpki_verifier(servers)
-            .with_client_auth_cert(vec![own], key)?;
+            .dangerous()
+            .with_custom_certificate_verifier(believed)
+            .with_client_cert_resolver(own);
         client.resumption = Resumption::disabled();
         client.alpn_protocols = vec![PROTOCOL.to_vec()];
         client.enable_secret_extraction = true;
+        let name = ServerName::try_from(MEMBER);
+        let name = name.map_err(|error| rustls::Error::General(error.to_string()))?;
         Ok(Identity {
             client: Arc::new(client),
             server: Arc::new(server),
             name,
         })
+    }
+
+    /// Of a member that stays what it is: its certificate, its key, and the authority's certificate, in PEM.
+    pub fn from_pem(pem: &str) -> Result<Identity, IdentityError> {
+        Self::of(&Member::from_pem(pem)?)
     }
 
     /// The caller's side of a new connection.

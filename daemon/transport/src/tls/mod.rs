@@ -30,6 +30,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
+use rustls::{AlertDescription, CertificateError};
 
 use self::callers::Callers;
 pub use self::identity::Identity;
@@ -350,6 +351,13 @@ impl Failure {
         use rustls::Error as Tls;
         tracing::debug!(%error, "a connection's TLS failed");
         match error {
+            Tls::InvalidCertificate(
+                CertificateError::Expired
+                | CertificateError::ExpiredContext { .. }
+                | CertificateError::NotValidYet
+                | CertificateError::NotValidYetContext { .. },
+            )
+            | Tls::AlertReceived(AlertDescription::CertificateExpired) => Failure::Over,
             Tls::InvalidCertificate(_) | Tls::NoCertificatesPresented => Failure::Stranger,
             Tls::AlertReceived(_) => Failure::Unbelieved,
             _ => Failure::Garbage,

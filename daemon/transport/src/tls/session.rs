@@ -155,14 +155,15 @@ fn seal<D>(
 #[cfg(test)]
 pub(super) mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
-    use robust_identity::{Authority, MEMBER};
+    use robust_identity::{Authority, Term};
 
     use super::*;
     use crate::tls::Identity;
 
     fn member(secret: &[u8]) -> Identity {
         let authority = Authority::of(secret, "tests").unwrap();
-        Identity::from_pem(&authority.issue("role/1").unwrap(), MEMBER).unwrap()
+        let pem = authority.issue("role/1", Term::unbounded()).unwrap();
+        Identity::from_pem(&pem).unwrap()
     }
 
     /// Two sides whose handshake is over.
@@ -250,6 +251,18 @@ pub(super) mod tests {
         // A caller that does not look at all whom it calls is not taken either.
         let (mut a, mut b) = (theirs.call().unwrap(), ours.answer().unwrap());
         assert!(shake(&mut a, &mut b).is_err());
+    }
+
+    #[test]
+    fn a_certificate_that_is_over_is_named_as_such_at_both_sides() {
+        let authority = Authority::of(b"one", "tests").unwrap();
+        // Of 1970.
+        let term = Term::of(0, std::time::Duration::from_secs(60));
+        let over = Identity::from_pem(&authority.issue("role/2", term).unwrap()).unwrap();
+        let (mut a, mut b) = (member(b"one").call().unwrap(), over.answer().unwrap());
+        assert_eq!(shake(&mut a, &mut b).unwrap_err(), ('a', Failure::Over));
+        let (mut a, mut b) = (over.call().unwrap(), member(b"one").answer().unwrap());
+        assert_eq!(shake(&mut a, &mut b).unwrap_err(), ('b', Failure::Over));
     }
 
     #[test]

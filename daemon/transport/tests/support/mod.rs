@@ -59,8 +59,10 @@ pub fn tested() -> Tested {
 /// Who a process of these tests is to the others: a member certified by the authority of `secret`.
 pub fn member(secret: &[u8]) -> Identity {
     let authority = robust_identity::Authority::of(secret, "tests").unwrap();
-    let pem = authority.issue("role/1").unwrap();
-    Identity::from_pem(&pem, robust_identity::MEMBER).unwrap()
+    let pem = authority
+        .issue("role/1", robust_identity::Term::unbounded())
+        .unwrap();
+    Identity::from_pem(&pem).unwrap()
 }
 
 /// Settings for members of the job `token`, of the road that is tested.

@@ -2,7 +2,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use robust_identity::{Authority, MEMBER};
+use robust_identity::{Authority, Term};
 use robust_transport::{Config, Identity, Net};
 
 /// As it is told.
@@ -37,8 +37,11 @@ impl RoadArg {
             Self::Ucx => (None, Some(Net::Ucx)),
             Self::Tls => {
                 let authority = Authority::of(secret.as_bytes(), "robust-weights")?;
-                let pem = authority.issue(&format!("process/{}", std::process::id()))?;
-                (None, Some(Net::Tls(Identity::from_pem(&pem, MEMBER)?)))
+                let pem = authority.issue(
+                    &format!("process/{}", std::process::id()),
+                    Term::unbounded(),
+                )?;
+                (None, Some(Net::Tls(Identity::from_pem(&pem)?)))
             }
         };
         Ok(Config {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use robust_identity::{Authority, MEMBER};
+use robust_identity::Authority;
 use rustls::ExtractedSecrets;
 
 use super::*;
@@ -47,7 +47,12 @@ impl Records for Only {
 
 fn member() -> Identity {
     let authority = Authority::of(b"one", "tests").unwrap();
-    Identity::from_pem(&authority.issue("role/1").unwrap(), MEMBER).unwrap()
+    Identity::from_pem(
+        &authority
+            .issue("role/1", robust_identity::Term::unbounded())
+            .unwrap(),
+    )
+    .unwrap()
 }
 
 /// A caller and a callee, each followed by somebody.

@@ -52,6 +52,10 @@ async fn quickest(at: SocketAddr, caller: Caller) -> Found<Answer> {
                 .to_owned()
         }
         Some(Unsealed::NoTls) => "it speaks no TLS 1.3: is it a robustd of this build?".to_owned(),
+        Some(Unsealed::OursIsOver | Unsealed::TheirsIsOver) => {
+            "one of the two sides takes the other's certificate for expired: compare the clocks of both machines"
+                .to_owned()
+        }
         None => said(&e),
     })?;
     let mut client = NodeHostClient::new(channel);

@@ -1,0 +1,66 @@
+//! Certificates of roles and nodes that live: made anew before they are over, and where the leader's secret is replaced.
+use super::Driver;
+use crate::nodes::unix_ms;
+use robust_proto::v1::{self, host_message};
+use robust_shared::ids::Incarnation;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How often there is something to do at most.
+const LOOK: Duration = Duration::from_millis(500);
+
+impl Driver {
+    /// Sends what is due, and goes on with a rotation as far as everybody lets it.
+    pub(super) fn look_after_certificates(&mut self) {
+        if self.certified.elapsed() < LOOK {
+            return;
+        }
+        self.certified = Instant::now();
+        let (now_ms, authorities) = (unix_ms(), self.parts.authorities.clone());
+        let living = self.certified_lives();
+        let members = self.parts.members.as_ref();
+        let nodes_wait = authorities.is_rotating()
+            && members.is_some_and(|members| members.wait_for(&authorities.name(), now_ms));
+        if let Err(error) = authorities.settle(&living, nodes_wait) {
+            tracing::error!("the leader's secret before cannot be dropped: {error}");
+        }
+        if authorities.is_rotating() {
+            self.nodes.renew_all(&authorities.called());
+        }
+        for incarnation in authorities.due(now_ms) {
+            self.certify_anew(Incarnation(incarnation), now_ms);
+        }
+    }
+
+    fn certify_anew(&self, incarnation: Incarnation, now_ms: u64) {
+        if !self.links.is_open(incarnation) {
+            // It says what it has when it links again.
+            return;
+        }
+        match self.parts.authorities.renew_role(incarnation.0, now_ms) {
+            Ok(pem) => {
+                let new = host_message::Body::Identity(v1::NewIdentity { pem });
+                self.links.send(incarnation, new);
+            }
+            Err(error) => tracing::error!("{incarnation} gets no new certificate: {error}"),
+        }
+    }
+
+    /// A role says which certificate it shows.
+    pub(super) fn on_certificate(&self, incarnation: Incarnation, fingerprint: &str) {
+        if self.parts.worker.certifiers().is_some() {
+            let authorities = &self.parts.authorities;
+            authorities.role_says(incarnation.0, fingerprint);
+        }
+    }
+
+    /// Those that other machines ask for a certificate. What a node that is away may still run of lives that are over is
+    /// none of them: it is killed when that comes back.
+    fn certified_lives(&self) -> BTreeMap<u64, String> {
+        let certifiers = self.parts.worker.certifiers();
+        let lives = certifiers.into_iter().flat_map(|_| self.processes.keys());
+        let named = lives.filter_map(|i| Some((i.0, self.core.is_current(*i)?.to_string())));
+        named.collect()
+    }
+}
