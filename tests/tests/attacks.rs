@@ -145,7 +145,15 @@ fn another_machine_of_the_network_gets_nothing_of_a_running_job() {
     let job = JobFile::small()
         .set("job", "steps", 1000_i64)
         .nodes(&[("a", pools), ("b", pools)]);
-    let mut cluster = Cluster::start_on_with(&job, &net, &["--listen", &listen]);
+    let served = [
+        "--listen",
+        &listen,
+        "--router",
+        &listen,
+        "--metrics",
+        &listen,
+    ];
+    let mut cluster = Cluster::start_on_with(&job, &net, &served);
     cluster.join_on("b", &net, 1);
     let before = cluster.leader.until_step(2);
     let leader: Vec<i32> = cluster.leader.processes().iter().map(|p| p.0).collect();
@@ -177,11 +185,71 @@ fn another_machine_of_the_network_gets_nothing_of_a_running_job() {
         answers.iter().all(|code| refused.contains(&&**code)),
         "{answers:?}"
     );
-    for (code, at_least) in [("426", 6), ("401", 6)] {
+    // Engines, router and metrics, for each of three paths.
+    for (code, at_least) in [("426", 12), ("401", 12)] {
         let said = answers.iter().filter(|said| *said == code).count();
         assert!(said >= at_least, "{code}: {answers:?}");
     }
     let step = before["step"].as_u64().unwrap();
     let after = cluster.leader.until_step(step + 2);
     assert_eq!(after["incidents"].as_array().unwrap().len(), 0, "{after}");
+}
+
+#[test]
+fn a_client_of_another_machine_is_served_over_tls_by_whom_it_knows_with_the_key_it_has() {
+    if robust_needs::program("curl").is_none() {
+        return;
+    }
+    let Some(net) = Net::try_new() else {
+        return;
+    };
+    let router = format!("{}:7080", net.leader());
+    let metrics = format!("{}:9464", net.leader());
+    let job = JobFile::small().set("job", "steps", 1000_i64);
+    let served = ["--router", &router, "--metrics", &metrics];
+    let mut cluster = Cluster::start_on_with(&job, &net, &served);
+    cluster.leader.until_step(1);
+    let state = cluster.leader.state_dir();
+    let key = |name: &str| std::fs::read_to_string(state.join(name)).unwrap();
+    let authority = state.join("clients.pem").display().to_string();
+    let asks = |url: &str, key: &str, more: &[&str]| {
+        let words = net.on(2);
+        let mut curl = Command::new(&words[0]);
+        curl.args(&words[1..])
+            .args(["curl", "-s", "-m", "30", "-w", " %{http_code}", "-H"])
+            .arg(format!("Authorization: Bearer {}", key.trim()))
+            .args(more)
+            .arg(url);
+        String::from_utf8_lossy(&curl.output().unwrap().stdout).into_owned()
+    };
+    let known = ["--cacert", &authority];
+    let generate = [
+        "--cacert",
+        &authority,
+        "-H",
+        "Content-Type: application/json",
+        "-d",
+        r#"{"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 4}}"#,
+    ];
+    let (router, metrics) = (format!("{router}/generate"), format!("{metrics}/metrics"));
+    let generated = asks(&format!("https://{router}"), &key("router.key"), &generate);
+    assert!(
+        generated.contains("output_ids") && generated.ends_with(" 200"),
+        "{generated}"
+    );
+    let scraped = asks(&format!("https://{metrics}"), &key("metrics.key"), &known);
+    assert!(
+        scraped.contains("robust_ettr") && scraped.ends_with(" 200"),
+        "{scraped}"
+    );
+    // The other's key opens nothing, an unknown authority is not believed, and nothing is said in clear.
+    let of_another = asks(&format!("https://{metrics}"), &key("router.key"), &known);
+    assert!(of_another.ends_with(" 401"), "{of_another}");
+    let unknown = asks(&format!("https://{router}"), &key("router.key"), &[]);
+    assert_eq!(unknown, " 000");
+    let in_clear = asks(&format!("http://{router}"), &key("router.key"), &generate);
+    assert!(
+        in_clear.contains("over TLS (https)") && in_clear.ends_with(" 426"),
+        "{in_clear}"
+    );
 }

@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// What is said to a caller of another machine that speaks in clear.
 const SPEAK_TLS: &str = "HTTP/1.1 426 Upgrade Required\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\n\
-    from another machine this engine is asked over TLS (https), by whom the job's authority is known to\n";
+    from another machine this is asked over TLS (https), by whom its authority is known to\n";
 
 /// How long an answer that is under way may still take where nobody has shown a key in time.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -42,7 +42,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 pub enum Wire {
     /// HTTP as it is.
     Plain,
-    /// TLS; on the engine's own machine, where nothing crosses a wire, HTTP as it is will do.
+    /// TLS; on the server's own machine, where nothing crosses a wire, HTTP as it is will do.
     Sealed(EngineServer),
     /// What they like: some are programs of the user's.
     Either(EngineServer),
@@ -66,8 +66,13 @@ pub async fn serve(
 
 /// Serves these routes until the end, and then whoever is answered at that moment; dropped, it ends at once. Which
 /// callers have a key is for the routes to say, with [`Caller::proven_by`]: all others are strangers.
-pub async fn serve_until(listener: TcpListener, routes: Router, end: impl Future<Output = ()>) {
-    accept(listener, Wire::Plain, routes, end).await;
+pub async fn serve_until(
+    listener: TcpListener,
+    wire: Wire,
+    routes: Router,
+    end: impl Future<Output = ()>,
+) {
+    accept(listener, wire, routes, end).await;
 }
 
 async fn accept(listener: TcpListener, wire: Wire, routes: Router, end: impl Future<Output = ()>) {

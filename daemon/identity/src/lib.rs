@@ -9,6 +9,7 @@
 //! name of the form `robust://JOB/role/17`.
 
 mod addresses;
+mod clients;
 mod engines;
 mod holders;
 mod member;
@@ -19,6 +20,7 @@ mod verify;
 mod web;
 
 pub use addresses::network;
+pub use clients::ClientsAuthority;
 pub use engines::{EngineKey, EngineKeys};
 pub use holders::{Door, Holders};
 pub use member::{Believed, Member};
@@ -105,6 +107,22 @@ impl Authority {
         Ok([certificates, key.serialize_pem()].concat())
     }
 
+    /// Certifies a new key for a server of this process that clients call by these names and addresses.
+    fn issue_server(
+        &self,
+        whose: &str,
+        names: Vec<String>,
+        term: Term,
+    ) -> Result<String, IdentityError> {
+        let key = KeyPair::generate_for(&PKCS_ED25519)?;
+        let mut params = self.params(whose, names, term)?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        // Strict clients look for it.
+        params.use_authority_key_identifier_extension = true;
+        let certificate = params.signed_by(&key, &self.issuer)?.pem();
+        Ok([certificate, self.certificate.clone(), key.serialize_pem()].concat())
+    }
+
     /// Certifies a key that somebody else has: its certificate and the authority's, in PEM.
     fn certify(
         &self,
@@ -112,8 +130,19 @@ impl Authority {
         (whose, named): (&str, &str),
         term: Term,
     ) -> Result<String, IdentityError> {
+        let params = self.params(whose, vec![named.to_owned()], term)?;
+        let certificate = params.signed_by(key, &self.issuer)?;
+        Ok([certificate.pem(), self.certificate.clone()].concat())
+    }
+
+    fn params(
+        &self,
+        whose: &str,
+        names: Vec<String>,
+        term: Term,
+    ) -> Result<CertificateParams, IdentityError> {
         let name = format!("robust://{}/{whose}", self.job);
-        let mut params = CertificateParams::new(vec![named.to_owned()])?;
+        let mut params = CertificateParams::new(names)?;
         params
             .subject_alt_names
             .push(SanType::URI(name.as_str().try_into()?));
@@ -125,8 +154,7 @@ impl Authority {
             ExtendedKeyUsagePurpose::ClientAuth,
         ];
         (params.not_before, params.not_after) = term.dates();
-        let certificate = params.signed_by(key, &self.issuer)?;
-        Ok([certificate.pem(), self.certificate.clone()].concat())
+        Ok(params)
     }
 }
 

@@ -39,11 +39,13 @@ pub struct Args {
     /// the audit log says so [made if missing]
     #[arg(long, value_name = "FILE", requires = "listen")]
     pub break_glass_token_file: Option<PathBuf>,
-    /// Serve Prometheus metrics on this loopback TCP address (http://ADDR/metrics, no token)
+    /// Serve Prometheus metrics on this TCP address (http://ADDR/metrics); on an address of the network over TLS, by the
+    /// authority in STATE/clients.pem, to who has the key in STATE/metrics.key
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<String>,
-    /// Serve the job's engines to other clients on this loopback TCP address, as SGLang and OpenAI
-    /// do (the key is in STATE/router.key; port 0: any, see robustctl status --json)
+    /// Serve the job's engines to other clients on this TCP address, as SGLang and OpenAI do (the key is in
+    /// STATE/router.key; port 0: any, see robustctl status --json); to other machines over TLS, by the authority in
+    /// STATE/clients.pem
     #[arg(long, value_name = "ADDR", conflicts_with = "join")]
     pub router: Option<String>,
     /// Send a trace of each incident to this OpenTelemetry collector, such as http://127.0.0.1:4318

@@ -4,7 +4,7 @@ use super::failure::Failure;
 use super::sampled::Sampled;
 use super::warmup::{cache_dir, is_complete};
 use crate::control::{Prompts, read_dataset};
-use crate::grpc::{for_nodes, loopback_only, reachable};
+use crate::grpc::{for_nodes, reachable};
 use crate::nodes::JoinToken;
 use crate::services;
 use crate::traces;
@@ -55,16 +55,13 @@ pub(super) struct Prepared {
 
 /// Reads and checks all that the command line names.
 pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
-    let loopback = |flag, given: &Option<String>| {
+    let address = |flag, given: &Option<String>| {
         let given = given.as_deref();
-        given.map(|given| loopback_only(flag, given)).transpose()
+        given.map(|given| reachable(flag, given)).transpose()
     };
-    let listen = args.listen.as_deref();
-    let listen = listen
-        .map(|given| reachable("--listen", given))
-        .transpose()?;
-    let metrics = loopback("--metrics", &args.metrics)?;
-    let router = loopback("--router", &args.router)?;
+    let listen = address("--listen", &args.listen)?;
+    let metrics = address("--metrics", &args.metrics)?;
+    let router = address("--router", &args.router)?;
     let otlp = args.otlp.as_deref().map(traces::endpoint).transpose()?;
     let nodes = args.listen_nodes.as_deref();
     let nodes = nodes

@@ -1,15 +1,18 @@
 //! The TCP addresses, bound before anything is started.
 use super::checks::Prepared;
+use super::clients;
 use super::failure::Failure;
 use crate::grpc::{Joins, Rights, Token, Tokens, bind_tcp};
 use crate::links::RouteEvent;
+use crate::metrics::{self, Metrics};
 use crate::nodes::{
     Authorities, Digests, JobFiles, JobSecret, JobToken, JoinToken, Members, NodeHostService,
-    NodeLinkEvent, Sessions, Shards,
+    NodeLinkEvent, Sessions, Shards, unix_ms,
 };
 use crate::router::{self, Serving};
 use crate::state::{Readers, StateDir, read_private};
 use crate::tell::Tell;
+use robust_http::Wire;
 use robust_identity::{Door, EngineClient, EngineKeys, IdentityError};
 use robust_proto::v1;
 use robust_shared::job::Job;
@@ -28,7 +31,7 @@ pub(super) struct Listeners {
     /// For operators' tools.
     pub control: Option<(TcpListener, Door<Rights>)>,
     /// For Prometheus.
-    pub metrics: Option<TcpListener>,
+    pub metrics: Option<MetricsListener>,
     /// For clients of the engines.
     pub router: Option<RouterListener>,
     /// For nodes.
@@ -83,7 +86,7 @@ impl Listeners {
             None => None,
         };
         let metrics = match prepared.metrics {
-            Some(addr) => Some(bind_tcp("--metrics", addr).await?),
+            Some(addr) => Some(MetricsListener::bind(state, addr).await?),
             None => None,
         };
         let router = match prepared.router {
@@ -91,9 +94,14 @@ impl Listeners {
             None if generates_by_itself(&prepared.job) => Some(own_router(state).await?),
             None => None,
         };
-        let with_key = |listener| {
+        let with_key = |listener: TcpListener| {
             let key = Token::load_or_create(&state.router_key())?;
-            Ok::<_, Failure>(RouterListener { listener, key })
+            let wire = wire(state, &listener, "a port for the router")?;
+            Ok::<_, Failure>(RouterListener {
+                listener,
+                wire,
+                key,
+            })
         };
         let router = router.map(with_key).transpose()?;
         Ok(Self {
@@ -198,13 +206,68 @@ async fn own_router(state: &StateDir) -> Result<TcpListener, Failure> {
     Ok(bind_tcp("--router", local(lent[0])).await?)
 }
 
+/// What callers speak at a listener.
+fn wire(state: &StateDir, listener: &TcpListener, what: &'static str) -> Result<Wire, Failure> {
+    let at = listener.local_addr();
+    let at = at.map_err(|source| Failure::Start { what, source })?;
+    clients::wire(state, at, unix_ms())
+}
+
+/// Where metrics are scraped, not served yet.
+pub(super) struct MetricsListener {
+    listener: TcpListener,
+    wire: Wire,
+    /// What scrapers show, where the network reaches it.
+    key: Option<Token>,
+}
+
+impl MetricsListener {
+    async fn bind(state: &StateDir, addr: SocketAddr) -> Result<Self, Failure> {
+        let listener = bind_tcp("--metrics", addr).await?;
+        let wire = wire(state, &listener, "a port for metrics")?;
+        let key = match wire {
+            Wire::Plain => None,
+            _ => Some(Token::load_or_create(&state.metrics_key())?),
+        };
+        Ok(Self {
+            listener,
+            wire,
+            key,
+        })
+    }
+
+    /// Serves scrapes from now on; where.
+    pub fn serve(self, metrics: Arc<Metrics>) -> (String, impl Future<Output = ()>) {
+        let scheme = if self.key.is_some() { "https" } else { "http" };
+        let at = self.listener.local_addr();
+        let at = at.map_or_else(|_| String::new(), |at| format!("{scheme}://{at}/metrics"));
+        (
+            at,
+            metrics::serve(self.listener, self.wire, self.key, metrics),
+        )
+    }
+}
+
 /// Where clients reach the engines, not served yet.
 pub(super) struct RouterListener {
     listener: TcpListener,
+    wire: Wire,
     key: Token,
 }
 
 impl RouterListener {
+    /// Where it is and with what clients are let in, for the log.
+    pub fn said(&self, state: &StateDir, at: &str) -> String {
+        let key = state.router_key().display().to_string();
+        match self.wire {
+            Wire::Plain => format!("router on {at}, key in {key}"),
+            _ => format!(
+                "router on {at}, from other machines over TLS (https) by whom the authority in {} is known to; key in {key}",
+                state.clients_authority().display()
+            ),
+        }
+    }
+
     /// Serves clients of the job's engines from now on.
     pub fn serve(
         self,
@@ -222,7 +285,7 @@ impl RouterListener {
             status,
             limits: router::Limits::default(),
         };
-        Serving::start(self.listener, parts)
+        Serving::start((self.listener, self.wire), parts)
     }
 }
 

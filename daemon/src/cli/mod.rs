@@ -1,6 +1,7 @@
 //! The program: command line, checks before anything starts, order of beginning and end.
 mod args;
 mod checks;
+mod clients;
 mod failure;
 mod inspect;
 mod join;

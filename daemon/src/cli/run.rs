@@ -24,7 +24,6 @@ use crate::grpc::{self, ControlService, RoleHostService, bind_unix, serve_tcp};
 use crate::launcher::Launcher;
 use crate::launcher::{SlowArgs, slow_down};
 use crate::leases::Leases;
-use crate::metrics;
 use crate::nodes::{Authorities, Digests, Members, Shards};
 use crate::report::report;
 use crate::router::Serving;
@@ -211,15 +210,14 @@ impl Daemon {
             ));
         }
         if let Some(listener) = listeners.metrics {
-            if let Ok(at) = listener.local_addr() {
-                tracing::info!("metrics on http://{at}/metrics");
-            }
-            servers.spawn(metrics::serve(listener, Arc::clone(feeds.metrics())));
+            let (at, serving) = listener.serve(Arc::clone(feeds.metrics()));
+            tracing::info!("metrics on {at}");
+            servers.spawn(serving);
         }
         let authorities = listeners.authorities;
         let router = listeners.router.map(|router| {
             let at = feeds.status().borrow().router.clone();
-            tracing::info!("router on {at}, key in {}", state.router_key().display());
+            tracing::info!("{}", router.said(&state, &at));
             let engines = authorities.job_token().engines();
             let client = authorities.engine_client();
             let routes = Tell::into_channel(&events);

@@ -32,18 +32,6 @@ pub enum ListenError {
         /// What was given.
         given: String,
     },
-    /// Reachable from other machines, and nothing there is encrypted.
-    #[error(
-        "{flag} {addr}: refused, other machines could reach it and it speaks no TLS; use a \
-         loopback address such as 127.0.0.1:{}",
-        addr.port()
-    )]
-    NotLoopback {
-        /// The argument.
-        flag: &'static str,
-        /// What was given.
-        addr: SocketAddr,
-    },
     /// Roles need one address that other nodes reach.
     #[error(
         "--listen-nodes {addr}: every address of this machine; say with --advertise at which of \
@@ -88,16 +76,6 @@ pub enum ListenError {
 /// Reads the address of an argument that other machines may reach.
 pub fn reachable(flag: &'static str, given: &str) -> Result<SocketAddr, ListenError> {
     parse(flag, given)
-}
-
-/// Reads the address of an argument; anything that other machines could reach is refused.
-pub fn loopback_only(flag: &'static str, given: &str) -> Result<SocketAddr, ListenError> {
-    let addr = parse(flag, given)?;
-    if addr.ip().to_canonical().is_loopback() {
-        Ok(addr)
-    } else {
-        Err(ListenError::NotLoopback { flag, addr })
-    }
 }
 
 fn parse(flag: &'static str, given: &str) -> Result<SocketAddr, ListenError> {
@@ -236,29 +214,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_loopback_addresses_are_listened_on_without_tls() {
-        for good in [
-            "127.0.0.1:0",
-            "[::1]:7070",
-            "127.8.9.1:1",
-            "[::ffff:127.0.0.1]:1",
-        ] {
-            loopback_only("--metrics", good).unwrap();
-        }
-        for bad in ["0.0.0.0:7070", "[::]:7070", "10.0.0.1:1", "[2001:db8::1]:1"] {
-            reachable("--listen", bad).unwrap();
-            let refusal = loopback_only("--metrics", bad).unwrap_err();
-            assert!(matches!(refusal, ListenError::NotLoopback { .. }), "{bad}");
-            assert!(refusal.to_string().contains("TLS"), "{refusal}");
+    fn what_is_no_address_is_said_with_an_example() {
+        for good in ["127.0.0.1:0", "[::1]:7070", "0.0.0.0:7070", "10.0.0.1:1"] {
+            reachable("--listen", good).unwrap();
         }
         for bad in ["localhost:1", "7070", "127.0.0.1", "127.0.0.1:99999", ""] {
-            assert!(
-                matches!(
-                    loopback_only("--metrics", bad),
-                    Err(ListenError::NotAnAddress { .. })
-                ),
-                "{bad}"
-            );
+            let refused = reachable("--metrics", bad).unwrap_err();
+            assert!(matches!(refused, ListenError::NotAnAddress { .. }), "{bad}");
         }
     }
 

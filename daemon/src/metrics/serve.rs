@@ -1,20 +1,40 @@
 //! `GET /metrics`.
 use super::Metrics;
 use super::text::Form;
+use crate::grpc::Token;
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use robust_http::Wire;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 
-/// Serves scrapes, until the task is dropped. Nobody shows a key here: a connection lives for a few seconds.
-pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>) {
-    let router = Router::new()
+/// Serves scrapes, until the task is dropped, to whoever shows the key if there is one. No caller is proven by it:
+/// a connection lives for a few seconds.
+pub async fn serve(listener: TcpListener, wire: Wire, key: Option<Token>, metrics: Arc<Metrics>) {
+    let mut router = Router::new()
         .route("/metrics", get(scrape))
         .with_state(metrics);
-    robust_http::serve_until(listener, router, std::future::pending()).await;
+    if let Some(key) = key {
+        router = router.layer(from_fn_with_state(key, with_key));
+    }
+    robust_http::serve_until(listener, wire, router, std::future::pending()).await;
+}
+
+async fn with_key(State(key): State<Token>, asked: Request, next: Next) -> Response {
+    let shown = asked.headers().get(header::AUTHORIZATION);
+    let shown = shown.and_then(|value| value.to_str().ok());
+    let shown = shown.and_then(|text| text.strip_prefix("Bearer "));
+    match shown.is_some_and(|shown| key.matches(shown)) {
+        true => next.run(asked).await,
+        false => {
+            let hint = "show what is in STATE/metrics.key as Authorization: Bearer\n";
+            (StatusCode::UNAUTHORIZED, hint).into_response()
+        }
+    }
 }
 
 async fn scrape(State(metrics): State<Arc<Metrics>>, asked: HeaderMap) -> Response {

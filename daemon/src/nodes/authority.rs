@@ -8,7 +8,7 @@
 //! It never leaves the leader's machine: a node that is broken into can speak for itself, and certify nobody.
 use crate::random;
 use crate::state::{Readers, StateDirError, read_private, write_private};
-use robust_identity::{Authority, EngineKeys, IdentityError, NodeAuthority};
+use robust_identity::{Authority, ClientsAuthority, EngineKeys, IdentityError, NodeAuthority};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -61,6 +61,11 @@ impl JobSecret {
     /// Who certifies the roles of the job of this name.
     pub fn roles(&self, job: &str) -> Result<Authority, IdentityError> {
         Authority::of(&self.derive(AUTHORITY), job)
+    }
+
+    /// Who certifies what is served to programs that are not the job's.
+    pub fn clients(&self) -> Result<ClientsAuthority, IdentityError> {
+        ClientsAuthority::of(self.0.as_bytes())
     }
 
     /// What roles are started with: the same on all nodes of the job.

@@ -42,6 +42,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use relay::Answer;
 use robust_engine::Kind;
 use robust_http::Caller;
+use robust_http::Wire;
 use robust_identity::{EngineClient, EngineKeys};
 use robust_proto::v1;
 use robust_shared::ids::Incarnation;
@@ -116,7 +117,11 @@ struct Router {
 }
 
 /// Serves clients until the end is told and those are answered who are served then.
-async fn serve(listener: TcpListener, parts: Parts, ended: impl Future<Output = ()>) {
+async fn serve(
+    (listener, wire): (TcpListener, Wire),
+    parts: Parts,
+    ended: impl Future<Output = ()>,
+) {
     let router = Arc::new(Router {
         key: parts.key,
         kind: parts.kind,
@@ -129,7 +134,7 @@ async fn serve(listener: TcpListener, parts: Parts, ended: impl Future<Output = 
         .route("/health", get(on_health))
         .fallback(any(on_request))
         .with_state(router);
-    robust_http::serve_until(listener, routes, ended).await;
+    robust_http::serve_until(listener, wire, routes, ended).await;
 }
 
 /// Open to who has no key: it says how many engines serve, and nothing of the job.

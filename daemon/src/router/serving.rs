@@ -1,5 +1,6 @@
 //! The router's task: it ends after those whom it serves.
 use super::{Parts, serve};
+use robust_http::Wire;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -18,7 +19,7 @@ pub struct Serving {
 
 impl Serving {
     /// Serves clients from now on.
-    pub fn start(listener: TcpListener, parts: Parts) -> Self {
+    pub fn start(listener: (TcpListener, Wire), parts: Parts) -> Self {
         let (end, ended) = oneshot::channel();
         // Whoever drops the sender wants no router any more, either.
         let ended = async move { drop(ended.await) };

@@ -12,6 +12,9 @@
 //!   joins.json           0600, single-use tokens, and nodes that have a certificate
 //!   node-key.json        0600, on a node: its key and its certificate
 //!   router.key           0600, with --router: what its clients show
+//!   clients.key          0600, with --router or --metrics on an address of the network: of it comes
+//!   clients.pem          0600, by which clients of other machines know this daemon
+//!   metrics.key          0600, with --metrics on such an address: what scrapers show
 //!   engines.key          0600, with [rollout.command]: what clients show at an engine's own address
 //!   run                  names this life of the job
 //!   services.json        the job's services: ports, lives, processes
@@ -151,6 +154,21 @@ impl StateDir {
     /// What clients of the router show.
     pub fn router_key(&self) -> PathBuf {
         self.root.join("router.key")
+    }
+
+    /// What [`Self::clients_authority`] is made of.
+    pub fn clients_key(&self) -> PathBuf {
+        self.root.join("clients.key")
+    }
+
+    /// By what clients of the router and of the metrics know this daemon, from other machines.
+    pub fn clients_authority(&self) -> PathBuf {
+        self.root.join("clients.pem")
+    }
+
+    /// What scrapers of other machines show.
+    pub fn metrics_key(&self) -> PathBuf {
+        self.root.join("metrics.key")
     }
 
     /// What clients of an engine of the user's show at its own address.

@@ -337,7 +337,12 @@ async fn a_scrape_over_http_is_the_text_with_its_type() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     let metrics = Arc::new(full());
-    let server = tokio::spawn(serve(listener, Arc::clone(&metrics)));
+    let server = tokio::spawn(serve(
+        listener,
+        robust_http::Wire::Plain,
+        None,
+        Arc::clone(&metrics),
+    ));
     let get = async |path: &str, accept: &str| {
         let mut stream = tokio::net::TcpStream::connect(addr).await.unwrap();
         let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\naccept: {accept}");

@@ -8,7 +8,12 @@ use tokio::net::{TcpListener, TcpStream};
 async fn served() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
-    tokio::spawn(serve(listener, Arc::new(Metrics::new("n0"))));
+    tokio::spawn(serve(
+        listener,
+        robust_http::Wire::Plain,
+        None,
+        Arc::new(Metrics::new("n0")),
+    ));
     at
 }
 

@@ -91,7 +91,11 @@ impl Site {
                 pause: Duration::from_millis(10),
             },
         };
-        let server = tokio::spawn(serve(listener, parts, std::future::pending()));
+        let server = tokio::spawn(serve(
+            (listener, robust_http::Wire::Plain),
+            parts,
+            std::future::pending(),
+        ));
         Self {
             address,
             key,
