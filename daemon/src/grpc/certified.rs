@@ -48,7 +48,7 @@ impl ControlService {
             nodes.into_iter().map(|node| v1::Certified {
                 kind: "node".to_owned(),
                 here: joins.sessions.has(&node.name),
-                waited_for: shows.before.is_some() && node.by != shows.name,
+                waited_for: shows.before.is_some() && node.waits_for(&shows.name, now_ms),
                 name: node.name,
                 incarnation: 0,
                 authority: node.by,

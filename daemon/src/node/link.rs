@@ -23,8 +23,8 @@ use tonic::{Code, Status, Streaming};
 /// First and longest pause between two attempts.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
-const OTHER_LEADER: &str = "it did not certify this node, or is another leader: give a join token with --token-file \
-     (`robustctl token create` where the leader runs makes one)";
+const OTHER_LEADER: &str = "it did not certify this node, has replaced its secret since, or is another leader: give a join \
+     token with --token-file (`robustctl token create` where the leader runs makes one)";
 const NO_TOKEN: &str = "it does not know the join token of --token-file: that was taken back or has expired, or is another job's; \
      `robustctl token create` where the leader runs makes one";
 const OVER: &str = "this node's certificate has expired, or is not good yet: compare the clocks of both machines, or give a join \

@@ -11,12 +11,15 @@ use super::NodeConfig;
 use super::credentials::Credentials;
 use super::link::Broken;
 use super::way::Way;
+use crate::logging::Seldom;
 use crate::nodes::{HANDSHAKE, unix_ms};
 use robust_proto::v1;
 use robust_proto::v1::node_host_client::NodeHostClient;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
+use tonic::transport::Channel;
 
 /// How often the clock is looked at: it may be set while a node sleeps.
 const LOOK: Duration = Duration::from_secs(600);
@@ -25,40 +28,79 @@ const AGAIN: Duration = Duration::from_secs(60);
 
 /// Keeps the certificate good until the node ends.
 pub(super) async fn run(config: Arc<NodeConfig>, credentials: Arc<Credentials>) {
+    let log = Seldom::default();
+    let mut renewal = Renewal {
+        config: &config,
+        credentials: &credentials,
+        unused: false,
+    };
     loop {
-        let wait = match credentials.is_renewed_at(unix_ms()) {
-            true => match renew(&config, &credentials).await {
-                Ok(()) => LOOK,
-                Err(broken) => {
-                    tracing::debug!("no new certificate: {}", broken.reason());
-                    AGAIN
-                }
-            },
-            false => LOOK,
+        let wait = match renewal.go_on(unix_ms()).await {
+            Ok(()) => LOOK,
+            Err(broken) => {
+                log.say(|| format!("this node gets no new certificate: {}", broken.reason()));
+                AGAIN
+            }
         };
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            // A certificate of the first time, or a leader that is there again.
+            // A certificate of the first time, or a leader that is there again or wants another one.
             () = credentials.looked_at() => {}
         }
     }
 }
 
-async fn renew(config: &NodeConfig, credentials: &Arc<Credentials>) -> Result<(), Broken> {
-    let way = Way::new(&config.leader, Arc::clone(credentials).certified_caller());
-    let key = credentials.uncertified()?;
-    let request = v1::EnrollRequest {
-        name: config.name.clone(),
-        public_key: key.public().to_vec(),
-    };
-    let slow = |_| Broken::Lost("the leader does not answer".into());
-    let mut client = NodeHostClient::new(way.connect().await?);
-    let enrolled = timeout(HANDSHAKE, client.enroll(request)).await;
-    credentials.certified(&key, &enrolled.map_err(slow)??.into_inner())?;
-    tracing::info!("the certificate of {} is new", config.name);
-    // By a connection of its own: what was called before was called by the old one.
-    let mut client = NodeHostClient::new(way.connect().await?);
-    let called = timeout(HANDSHAKE, client.clock(v1::ClockRequest {})).await;
-    called.map_err(slow)??;
-    Ok(())
+struct Renewal<'a> {
+    config: &'a NodeConfig,
+    credentials: &'a Arc<Credentials>,
+    /// The certificate is stored, and the leader was not called by it yet.
+    unused: bool,
+}
+
+impl Renewal<'_> {
+    /// What there is to do at `now_ms`.
+    async fn go_on(&mut self, now_ms: u64) -> Result<(), Broken> {
+        if self.credentials.is_renewed_at(now_ms) {
+            self.renew().await?;
+            self.unused = true;
+        }
+        if self.unused {
+            self.call().await?;
+            self.unused = false;
+        }
+        Ok(())
+    }
+
+    async fn renew(&self) -> Result<(), Broken> {
+        let key = self.credentials.uncertified()?;
+        let request = v1::EnrollRequest {
+            name: self.config.name.clone(),
+            public_key: key.public().to_vec(),
+        };
+        let mut client = self.client().await?;
+        let enrolled = timeout(HANDSHAKE, client.enroll(request)).await;
+        let reply = enrolled.map_err(slow)??.into_inner();
+        self.credentials.certified(&key, &reply)?;
+        tracing::info!("the certificate of {} is new", self.config.name);
+        Ok(())
+    }
+
+    /// Calls by the new one: all that was called before was called by the old one.
+    async fn call(&self) -> Result<(), Broken> {
+        let mut client = self.client().await?;
+        let called = timeout(HANDSHAKE, client.clock(v1::ClockRequest {})).await;
+        called.map_err(slow)??;
+        Ok(())
+    }
+
+    /// Over a connection of its own, by the certificate that there is.
+    async fn client(&self) -> Result<NodeHostClient<Channel>, Broken> {
+        let caller = Arc::clone(self.credentials).certified_caller();
+        let way = Way::new(&self.config.leader, caller);
+        Ok(NodeHostClient::new(way.connect().await?))
+    }
+}
+
+fn slow(_: Elapsed) -> Broken {
+    Broken::Lost("the leader does not answer".into())
 }

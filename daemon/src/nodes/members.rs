@@ -73,6 +73,14 @@ pub struct ListedNode {
     pub by: String,
 }
 
+impl ListedNode {
+    /// Whether it may still come with a certificate by another authority than that of this name.
+    pub fn waits_for(&self, authority: &str, now_ms: u64) -> bool {
+        let is_over = self.until_ms != 0 && self.until_ms < now_ms;
+        self.by != authority && !is_over
+    }
+}
+
 /// A token as it is listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
@@ -224,12 +232,6 @@ impl Node {
         self.next
             .as_ref()
             .map_or(self.until_ms, |next| next.until_ms)
-    }
-
-    /// Whether it may still come with a certificate by another authority than this.
-    fn waits(&self, authority: &str, now_ms: u64) -> bool {
-        let is_over = self.until_ms != 0 && self.last_until_ms() < now_ms;
-        self.by != authority && !is_over
     }
 
     fn has_next(&self, shown: &str) -> bool {
@@ -413,11 +415,8 @@ impl Members {
 
     /// Whether a node may still come that has no certificate by the authority of this name.
     pub fn wait_for(&self, authority: &str, now_ms: u64) -> bool {
-        let stored = self.lock();
-        stored
-            .nodes
-            .values()
-            .any(|node| node.waits(authority, now_ms))
+        let nodes = self.list(now_ms).1;
+        nodes.iter().any(|node| node.waits_for(authority, now_ms))
     }
 
     /// Takes back all certificates that are not by the authority of this name; the names of the nodes that have no other.

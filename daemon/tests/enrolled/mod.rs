@@ -1,5 +1,6 @@
 //! How machines become nodes, stay nodes, and are none any more.
 use crate::cluster::{Cluster, pids};
+use robust_identity::{LIFE_OF_NODE, NodeAuthority, NodeKey};
 use robust_proto::v1;
 use robust_proto::v1::revoke_join_request::What;
 use std::time::{Duration, Instant};
@@ -96,7 +97,7 @@ async fn a_node_that_met_a_stranger_at_its_leaders_address_comes_back_with_its_c
     }
     let before = cluster.wait_for("everybody", is_whole).await;
     cluster.kill("a");
-    let stranger = robust_identity::NodeAuthority::of("another leader's secret").unwrap();
+    let stranger = NodeAuthority::of("another leader's secret").unwrap();
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", cluster.port())).await;
     let listener = listener.unwrap();
     for _ in 0..8 {
@@ -340,6 +341,46 @@ async fn a_certificate_whose_life_is_half_over_is_made_anew_while_the_job_runs()
         .await;
     assert_eq!(pids(&before), pids(&again), "{}", cluster.logs());
     assert_eq!(fingerprints(&cluster.joins().await), has);
+}
+
+#[tokio::test]
+async fn a_node_whose_certificate_is_over_is_told_so_and_comes_back_with_a_token() {
+    let mut cluster = Cluster::new(1000);
+    cluster.lead_with(&["--single-use-tokens"]);
+    for (node, token) in [("b", "token-b"), ("c", "token-c")] {
+        cluster.token(node, token).await;
+        cluster.join_with(node, token, &["--name", node]);
+    }
+    let before = cluster.wait_for("everybody", is_whole).await;
+    cluster.kill("b");
+    // As if it had been off since.
+    let secret = std::fs::read_to_string(cluster.file("state-a/authority.key")).unwrap();
+    let (leader, key) = (NodeAuthority::of(&secret).unwrap(), NodeKey::new().unwrap());
+    let begun_ms = robustd::nodes::unix_ms() - LIFE_OF_NODE.as_millis() as u64 - 1000;
+    let made = leader.certify(key.public(), "b", begun_ms).unwrap();
+    let stored = serde_json::json!({
+        "name": "b",
+        "key": key.pem(),
+        "certificates": made.pem,
+        "since_ms": made.since_ms,
+        "until_ms": made.until_ms,
+    });
+    let path = cluster.file("state-b/node-key.json");
+    std::fs::write(path, stored.to_string()).unwrap();
+    cluster.join_again("b");
+    assert_eq!(cluster.end_of("b"), 7, "{}", cluster.log("b"));
+    let said = cluster.log("b");
+    assert!(said.contains("certificate has expired"), "{said}");
+    assert!(said.contains("robustctl token create"), "{said}");
+    let refused = cluster.log("a");
+    assert!(refused.contains("compare the clocks"), "{refused}");
+    cluster.token("b", "another-token").await;
+    cluster.join_with("b", "another-token", &["--name", "b"]);
+    let step = before.step;
+    let after = cluster
+        .wait_for("more steps", |s| s.step > step + 2 && is_whole(s))
+        .await;
+    assert_eq!(pids(&before), pids(&after), "{}", cluster.logs());
 }
 
 #[tokio::test]
