@@ -301,6 +301,9 @@ pub struct Manifest {
     /// which bytes each rank of the trainer holds, in rank order
     #[prost(message, repeated, tag = "7")]
     pub shards: ::prost::alloc::vec::Vec<Shard>,
+    /// 32 bytes of each chunk, in order; empty where versions stay on one machine
+    #[prost(bytes = "vec", tag = "8")]
+    pub chunk_blake3: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
