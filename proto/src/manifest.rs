@@ -159,12 +159,18 @@ mod tests {
             change(&mut other.chunk_blake3);
             from_proto(&other).unwrap_err()
         };
-        assert!(matches!(refused(|d| d[40] ^= 1), BadManifest::Digest { .. }));
+        assert!(matches!(
+            refused(|d| d[40] ^= 1),
+            BadManifest::Digest { .. }
+        ));
         assert!(matches!(refused(Vec::clear), BadManifest::Digest { .. }));
         assert_eq!(
             refused(|d| d.truncate(64)).to_string(),
             "2 BLAKE3 digests for 3 chunks: there has to be one of each, or none"
         );
-        assert_eq!(refused(|d| d.truncate(65)), BadManifest::Blake3Bytes { bytes: 65 });
+        assert_eq!(
+            refused(|d| d.truncate(65)),
+            BadManifest::Blake3Bytes { bytes: 65 }
+        );
     }
 }

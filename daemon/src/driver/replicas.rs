@@ -13,6 +13,7 @@ use super::Driver;
 use super::alarms::Alarm;
 use super::gang::GangTask;
 use crate::control::{PeerHolder, PeerView, Peers};
+use crate::nodes::ShardDigests;
 use crate::tell::Tell;
 use robust_proto::v1;
 use robust_proto::v1::leader_message::Body as Down;
@@ -127,14 +128,27 @@ impl Driver {
         self.replicas
             .digests
             .retain(|(name, _), _| *name != place.name);
-        for shard in held {
+        let is_another = |shard: &&v1::HeldShard| {
+            let known = self.digest_of(key(shard));
+            matches!((known, shard.xxh3), (Some(known), Some(said)) if known != said)
+        };
+        let (others, held): (Vec<_>, Vec<_>) = held.iter().partition(is_another);
+        for shard in others {
+            let ShardKey { step, rank, .. } = key(shard);
+            tracing::warn!(
+                "{} joined with a shard of rank {rank} at step {step} that is another than the one that was taken: \
+                 it is not counted on",
+                place.name
+            );
+        }
+        for shard in &held {
             if let Some(xxh3) = shard.xxh3 {
                 let of = (place.name.clone(), key(shard));
                 self.replicas.digests.insert(of, xxh3);
             }
         }
         if let Some(table) = &mut self.replicas.table {
-            table.joined(place, held.iter().map(key));
+            table.joined(place, held.into_iter().map(key));
         }
         self.order_copies();
     }
@@ -175,8 +189,9 @@ impl Driver {
                 },
             );
         }
+        let blake3 = self.read_of(key).map(|read| read.blake3);
         self.snapshots
-            .hashed(key.step, key.generation, key.rank, xxh3);
+            .hashed((key.step, key.generation, key.rank), xxh3, blake3);
         self.replicas
             .digests
             .insert((place.name.clone(), key), xxh3);
@@ -188,10 +203,19 @@ impl Driver {
 
     /// What is known here of a shard's content: by its snapshot, or by what was read of it.
     fn digest_of(&self, key: ShardKey) -> Option<u64> {
+        let known = self.shard_of(key)?.xxh3;
+        known.or_else(|| Some(self.read_of(key)?.xxh3))
+    }
+
+    /// What a node was sent that read it from here.
+    fn read_of(&self, key: ShardKey) -> Option<ShardDigests> {
+        self.parts.shards.digest_read(self.shard_of(key)?)
+    }
+
+    fn shard_of(&self, key: ShardKey) -> Option<&v1::SnapshotReply> {
         let snapshot = self.snapshots.get(key.step);
         let snapshot = snapshot.filter(|s| s.generation == key.generation)?;
-        let shard = snapshot.shards.get(key.rank as usize)?;
-        shard.xxh3.or_else(|| self.parts.shards.digest_read(shard))
+        snapshot.shards.get(key.rank as usize)
     }
 
     pub(super) fn on_not_held(&mut self, node: NodeId, said: v1::ShardNotHeld) {

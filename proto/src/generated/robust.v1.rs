@@ -246,6 +246,9 @@ pub struct SnapshotReply {
     /// the optimiser's steps; absent: the image's metadata says it (version 1)
     #[prost(uint64, optional, tag = "6")]
     pub adam_step: ::core::option::Option<u64>,
+    /// of the image, 32 bytes; the leader's own record, of what it sent to be copied
+    #[prost(bytes = "vec", optional, tag = "7")]
+    pub blake3: ::core::option::Option<::prost::alloc::vec::Vec<u8>>,
 }
 /// A version that can be fetched at one place, with the manifest to check it by.
 #[derive(serde::Serialize, serde::Deserialize)]
