@@ -11,6 +11,12 @@ pub enum BadManifest {
     /// Its numbers describe no buffer.
     #[error(transparent)]
     Numbers(#[from] ManifestError),
+    /// Its BLAKE3 digests are no whole number of them.
+    #[error("its BLAKE3 digests of chunks have {bytes} bytes, which is no multiple of 32")]
+    Blake3Bytes {
+        /// Bytes of all of them.
+        bytes: usize,
+    },
     /// It is not the one that was published.
     #[error("its blake3 digest is {got}, published was {expected}")]
     Digest {
@@ -42,6 +48,7 @@ pub fn to_proto(manifest: &Manifest) -> v1::Manifest {
         tensors: manifest.tensors.iter().map(tensor).collect(),
         blake3: manifest.digest().to_vec(),
         shards: manifest.shards.iter().map(shard).collect(),
+        chunk_blake3: manifest.chunk_blake3.concat(),
     }
 }
 
@@ -79,11 +86,17 @@ pub fn tensors(manifest: &v1::Manifest) -> Vec<TensorSpec> {
 
 /// As received; refused unless it is consistent and has the digest it was published with.
 pub fn from_proto(manifest: &v1::Manifest) -> Result<Manifest, BadManifest> {
+    let (chunk_blake3, rest) = manifest.chunk_blake3.as_chunks();
+    if !rest.is_empty() {
+        let bytes = manifest.chunk_blake3.len();
+        return Err(BadManifest::Blake3Bytes { bytes });
+    }
     let read = Manifest {
         version: WeightVersion(manifest.version),
         bytes: manifest.bytes,
         chunk_bytes: manifest.chunk_bytes,
         chunk_xxh3: manifest.chunk_xxh3.clone(),
+        chunk_blake3: chunk_blake3.to_vec(),
         tensors: tensors(manifest),
         shards: manifest.shards.iter().map(|s| s.start..s.end).collect(),
     };
@@ -125,5 +138,39 @@ mod tests {
             let refused = from_proto(&changed);
             assert!(matches!(refused, Err(BadManifest::Digest { .. })));
         }
+    }
+
+    #[test]
+    fn blake3_digests_survive_the_wire_and_none_can_be_changed_or_left_out() {
+        let buffer: Vec<u8> = (0..40).collect();
+        let tensors = vec![TensorSpec {
+            name: "w".into(),
+            dtype: "F32".into(),
+            shape: vec![5, 2],
+            offset: 0,
+            bytes: 40,
+        }];
+        let manifest = Manifest::build(WeightVersion(4), &buffer, 16, tensors).unwrap();
+        let manifest = manifest.named_by(&buffer).unwrap();
+        let sent = to_proto(&manifest);
+        assert_eq!(from_proto(&sent).unwrap(), manifest);
+        let refused = |change: fn(&mut Vec<u8>)| {
+            let mut other = sent.clone();
+            change(&mut other.chunk_blake3);
+            from_proto(&other).unwrap_err()
+        };
+        assert!(matches!(
+            refused(|d| d[40] ^= 1),
+            BadManifest::Digest { .. }
+        ));
+        assert!(matches!(refused(Vec::clear), BadManifest::Digest { .. }));
+        assert_eq!(
+            refused(|d| d.truncate(64)).to_string(),
+            "2 BLAKE3 digests for 3 chunks: there has to be one of each, or none"
+        );
+        assert_eq!(
+            refused(|d| d.truncate(65)),
+            BadManifest::Blake3Bytes { bytes: 65 }
+        );
     }
 }

@@ -30,6 +30,8 @@ pub mod ettr;
 pub mod fault;
 pub mod figure;
 pub mod footprint;
+#[cfg(test)]
+mod forge;
 pub mod grpo;
 pub mod hardware;
 pub mod hash;

@@ -55,16 +55,20 @@ impl Remote {
         read: &mut (dyn FnMut(u64) + Send),
     ) -> Result<(), RemoteError> {
         let folder = kept.place.key(&self.root);
-        for shard in &wanted.shards {
+        for (at, shard) in wanted.shards.iter().enumerate() {
             let key = shard_key(&folder, shard);
             let name = shard.path.file_name().unwrap_or_default();
             let to = partial.join(name);
-            transfer::get(&self.store, &key, shard, Some(&to), read).await?;
+            transfer::get(&self.store, &key, kept.wanted(at, shard), Some(&to), read).await?;
         }
         let key = folder.join(MANIFEST);
         let getting = RemoteError::store("read", &key);
         let text = self.store.get(&key).await.map_err(&getting)?;
         let text = text.bytes().await.map_err(&getting)?;
+        // It was looked at before, and may have been replaced since.
+        if blake3::hash(&text) != kept.text {
+            return Err(RemoteError::bad(&key, "it was changed meanwhile"));
+        }
         let path = partial.join(MANIFEST);
         let written = File::create_new(&path).and_then(|mut file| {
             file.write_all(&text)?;

@@ -3,6 +3,7 @@
 //! ```text
 //! URL/RUN/step-7.g3/rank-0.safetensors   the very bytes of the checkpoint on disk
 //!                   rank-1.safetensors
+//!                   manifest.signature   where the job has a key for it: who put it there, see `signature`
 //!                   manifest.json        put last: the checkpoint is there when this is
 //! ```
 //! `RUN` names the job's life (as the nodes know it), `g3` the gang that made the step. Neither a job
@@ -21,6 +22,7 @@ mod fetch;
 mod list;
 mod open;
 mod place;
+mod signature;
 mod tidy;
 mod transfer;
 mod upload;
@@ -29,5 +31,6 @@ pub use error::RemoteError;
 pub use list::Kept;
 pub use open::{Remote, check};
 pub use place::Place;
+pub use signature::SigningKey;
 pub use tidy::{Surplus, Why};
 pub use upload::{Local, Uploaded};

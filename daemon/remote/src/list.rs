@@ -1,6 +1,7 @@
 //! What is there.
 use crate::place::MANIFEST;
-use crate::transfer;
+use crate::signature;
+use crate::transfer::{self, Wanted};
 use crate::{Place, Remote, RemoteError};
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::ObjectStoreExt;
@@ -14,6 +15,10 @@ const AT_ONCE: usize = 8;
 /// No manifest is larger: a checkpoint's names some thousands of tensors and trajectories.
 const MOST_BYTES: u64 = 64 << 20;
 
+/// Why one without a signature is of no use to who has a key.
+const NOT_SIGNED: &str = "it is not signed, and `checkpoint.remote_signing_key_file` wants all to be: put there without \
+     that key, or by somebody else";
+
 /// A checkpoint in the store.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kept {
@@ -21,6 +26,28 @@ pub struct Kept {
     pub place: Place,
     /// What its manifest says; or why that is of no use, a sentence. Paths are keys below the URL.
     pub manifest: Result<Checkpoint, String>,
+    /// BLAKE3 of the manifest's text, which may be another one when it is read again.
+    pub(crate) text: [u8; 32],
+    /// BLAKE3 of each shard, where it was signed.
+    pub(crate) shards: Vec<[u8; 32]>,
+}
+
+impl Kept {
+    /// One of whose manifest nothing is believed, for this reason.
+    fn unusable(place: Place, why: String) -> Self {
+        Self {
+            place,
+            manifest: Err(why),
+            text: [0; 32],
+            shards: Vec::new(),
+        }
+    }
+
+    /// A shard by its place in the manifest, and what it has to be.
+    pub(crate) fn wanted<'a>(&'a self, at: usize, shard: &'a robust_ckpt::Shard) -> Wanted<'a> {
+        let blake3 = self.shards.get(at);
+        Wanted { shard, blake3 }
+    }
 }
 
 impl Remote {
@@ -73,8 +100,9 @@ impl Remote {
         read: &mut (dyn FnMut(u64) + Send),
     ) -> Result<(), RemoteError> {
         let place = kept.place.key(&self.root);
-        for shard in &self.readable(kept)?.shards {
-            transfer::get(&self.store, &shard_key(&place, shard), shard, None, read).await?;
+        for (at, shard) in self.readable(kept)?.shards.iter().enumerate() {
+            let (key, wanted) = (shard_key(&place, shard), kept.wanted(at, shard));
+            transfer::get(&self.store, &key, wanted, None, read).await?;
         }
         Ok(())
     }
@@ -107,12 +135,22 @@ impl Remote {
         let failed = RemoteError::store("read", &key);
         let text = match self.store.get(&key).await {
             Ok(found) if found.meta.size > MOST_BYTES => {
-                let manifest = Err(format!("its manifest has {} bytes", found.meta.size));
-                return Ok(Some(Kept { place, manifest }));
+                let why = format!("its manifest has {} bytes", found.meta.size);
+                return Ok(Some(Kept::unusable(place, why)));
             }
             Ok(found) => found.bytes().await.map_err(failed)?,
             Err(object_store::Error::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(failed(error)),
+        };
+        let shards = match &self.signing_key {
+            None => Vec::new(),
+            Some(signing_key) => match self.signature(&folder).await? {
+                None => return Ok(Some(Kept::unusable(place, NOT_SIGNED.to_owned()))),
+                Some(signature) => match signing_key.verify(&place.run, &text, &signature) {
+                    Ok(shards) => shards,
+                    Err(why) => return Ok(Some(Kept::unusable(place, why))),
+                },
+            },
         };
         let manifest =
             manifest::parse(&text, Path::new(folder.as_ref())).and_then(|found| {
@@ -124,7 +162,30 @@ impl Remote {
                     )),
                 }
             });
-        Ok(Some(Kept { place, manifest }))
+        let manifest = manifest.and_then(|found| {
+            match self.signing_key.is_none() || found.shards.len() == shards.len() {
+                true => Ok(found),
+                false => Err("its signature is of more or fewer shards".to_owned()),
+            }
+        });
+        Ok(Some(Kept {
+            place,
+            manifest,
+            text: *blake3::hash(&text).as_bytes(),
+            shards,
+        }))
+    }
+
+    /// What lies beside the manifest in a folder; none if nothing that could be a signature does.
+    pub(crate) async fn signature(&self, folder: &Key) -> Result<Option<Vec<u8>>, RemoteError> {
+        let key = folder.clone().join(signature::FILE);
+        let failed = RemoteError::store("read", &key);
+        match self.store.get(&key).await {
+            Ok(found) if found.meta.size > signature::MOST_BYTES => Ok(None),
+            Ok(found) => Ok(Some(found.bytes().await.map_err(failed)?.to_vec())),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(failed(error)),
+        }
     }
 }
 

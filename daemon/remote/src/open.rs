@@ -1,5 +1,5 @@
 //! From a URL to a store.
-use crate::RemoteError;
+use crate::{RemoteError, SigningKey};
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
@@ -23,6 +23,8 @@ pub struct Remote {
     pub(crate) store: Arc<dyn ObjectStore>,
     /// Under which everything is.
     pub(crate) root: Key,
+    /// What checkpoints are signed with; none: they are not.
+    pub(crate) signing_key: Option<SigningKey>,
     url: String,
 }
 
@@ -110,7 +112,21 @@ impl Remote {
     /// Over a store that is open, below `root`.
     pub fn over(store: Arc<dyn ObjectStore>, root: Key, url: &str) -> Self {
         let url = url.trim_end_matches('/').to_owned();
-        Self { store, root, url }
+        let signing_key = None;
+        Self {
+            store,
+            root,
+            signing_key,
+            url,
+        }
+    }
+
+    /// The same, whose checkpoints are signed with this key, if there is one: others are of no use.
+    pub fn signed_with(self, signing_key: Option<SigningKey>) -> Self {
+        Self {
+            signing_key,
+            ..self
+        }
     }
 
     /// What it was opened with.

@@ -34,10 +34,46 @@ pub(crate) struct Source {
     pub shard: Shard,
 }
 
-/// A piece of it, and the digest so far.
-type Piece = (Source, Box<Xxh3>, Bytes);
+/// What an object has to be.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    pub shard: &'a Shard,
+    /// Where it was signed.
+    pub blake3: Option<&'a [u8; 32]>,
+}
 
-async fn read(mut source: Source, mut hash: Box<Xxh3>, want: u64) -> Result<Piece, RemoteError> {
+/// Digests so far.
+#[derive(Default)]
+struct Hashes {
+    xxh3: Xxh3,
+    /// Taken where checkpoints are signed.
+    blake3: Option<blake3::Hasher>,
+}
+
+impl Hashes {
+    fn new(named: bool) -> Box<Self> {
+        Box::new(Self {
+            xxh3: Xxh3::new(),
+            blake3: named.then(blake3::Hasher::new),
+        })
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        self.xxh3.update(bytes);
+        if let Some(blake3) = &mut self.blake3 {
+            blake3.update(bytes);
+        }
+    }
+
+    fn blake3(&self) -> Option<[u8; 32]> {
+        Some(*self.blake3.as_ref()?.finalize().as_bytes())
+    }
+}
+
+/// A piece of it, and the digests so far.
+type Piece = (Source, Box<Hashes>, Bytes);
+
+async fn read(mut source: Source, mut hash: Box<Hashes>, want: u64) -> Result<Piece, RemoteError> {
     let path = source.shard.path.clone();
     let reading = spawn_blocking(move || {
         let mut bytes = Vec::with_capacity(usize::try_from(want).unwrap_or_default());
@@ -51,30 +87,35 @@ async fn read(mut source: Source, mut hash: Box<Xxh3>, want: u64) -> Result<Piec
     read.map_err(RemoteError::local("read", &path))
 }
 
-/// Puts a shard's file; the object appears only if its bytes are those that the manifest says.
+/// Puts a shard's file; the object appears only if its bytes are those that the manifest says. If it is to
+/// be `named`, answers with its BLAKE3.
 pub(crate) async fn put(
     store: &Arc<dyn ObjectStore>,
     key: &Key,
     source: Source,
+    named: bool,
     sent: Progress<'_>,
-) -> Result<(), RemoteError> {
+) -> Result<Option<[u8; 32]>, RemoteError> {
     let shard = source.shard.clone();
     let part = part_bytes(shard.bytes);
-    let (source, hash, first) = read(source, Box::default(), part).await?;
+    let (source, hash, first) = read(source, Hashes::new(named), part).await?;
     if (first.len() as u64) < part {
-        compare(&shard, first.len() as u64, hash.digest())?;
+        compare(&shard, first.len() as u64, hash.xxh3.digest())?;
         let length = first.len() as u64;
         let put = store.put(key, PutPayload::from(first)).await;
         put.map_err(RemoteError::store("put", key))?;
         sent(length);
-        return Ok(());
+        return Ok(hash.blake3());
     }
     let begun = store.put_multipart(key).await;
     let mut upload = begun.map_err(RemoteError::store("begin", key))?;
     let parts = send_parts(&mut *upload, key, (source, hash, first), sent).await;
-    let sent = parts.and_then(|(bytes, digest)| compare(&shard, bytes, digest));
-    let completed = match sent {
-        Ok(()) => upload.complete().await.map(drop),
+    let sent = parts.and_then(|(bytes, hash)| {
+        compare(&shard, bytes, hash.xxh3.digest())?;
+        Ok(hash.blake3())
+    });
+    let (completed, blake3) = match sent {
+        Ok(blake3) => (upload.complete().await.map(drop), blake3),
         Err(error) => {
             // Else its parts would be stored, and paid for, until a lifecycle rule removes them.
             // The error at hand is the one to tell.
@@ -85,16 +126,17 @@ pub(crate) async fn put(
     if completed.is_err() {
         let _ = upload.abort().await;
     }
-    completed.map_err(RemoteError::store("complete", key))
+    completed.map_err(RemoteError::store("complete", key))?;
+    Ok(blake3)
 }
 
-/// Sends the file to its end; says how many bytes there were and their digest.
+/// Sends the file to its end; says how many bytes there were and their digests.
 async fn send_parts(
     upload: &mut dyn MultipartUpload,
     key: &Key,
     first: Piece,
     sent: Progress<'_>,
-) -> Result<(u64, u64), RemoteError> {
+) -> Result<(u64, Box<Hashes>), RemoteError> {
     let part = first.2.len() as u64;
     let mut piece = first;
     let mut total = 0;
@@ -116,7 +158,7 @@ async fn send_parts(
             sent(done.map_err(RemoteError::store("put a part of", key))?);
         }
         if last {
-            return Ok((total, hash.digest()));
+            return Ok((total, hash));
         }
         piece = read(source, hash, part).await?;
     }
@@ -139,7 +181,7 @@ fn compare(shard: &Shard, bytes: u64, digest: u64) -> Result<(), RemoteError> {
 pub(crate) async fn get(
     store: &Arc<dyn ObjectStore>,
     key: &Key,
-    wanted: &Shard,
+    wanted: Wanted<'_>,
     to: Option<&Path>,
     read: Progress<'_>,
 ) -> Result<(), RemoteError> {
@@ -149,11 +191,13 @@ pub(crate) async fn get(
         Some(path) => Some(File::create_new(path).map_err(RemoteError::local("make", path))?),
         None => None,
     };
-    let (mut stream, mut hash, mut total) = (got.into_stream(), Box::<Xxh3>::default(), 0);
+    let Wanted { shard, blake3 } = wanted;
+    let hashes = Hashes::new(blake3.is_some());
+    let (mut stream, mut hash, mut total) = (got.into_stream(), hashes, 0);
     while let Some(bytes) = stream.try_next().await.map_err(&getting)? {
         let length = bytes.len() as u64;
         total += length;
-        if total > wanted.bytes {
+        if total > shard.bytes {
             break;
         }
         let took = take(file, hash, bytes).await;
@@ -161,14 +205,16 @@ pub(crate) async fn get(
         (file, hash) = took.map_err(RemoteError::local("write", path))?;
         read(length);
     }
-    if (total, hash.digest()) != (wanted.bytes, wanted.xxh3) {
-        return Err(RemoteError::bad(
-            key,
-            format!(
-                "the shard of rank {} does not match its digest",
-                wanted.rank
-            ),
-        ));
+    let bad = |which: &str| {
+        let rank = shard.rank;
+        let reason = format!("the shard of rank {rank} does not match its {which}");
+        RemoteError::bad(key, reason)
+    };
+    if (total, hash.xxh3.digest()) != (shard.bytes, shard.xxh3) {
+        return Err(bad("digest"));
+    }
+    if hash.blake3().as_ref() != blake3 {
+        return Err(bad("signed BLAKE3 digest"));
     }
     if let (Some(file), Some(path)) = (file, to) {
         let synced = spawn_blocking(move || file.sync_all());
@@ -182,9 +228,9 @@ pub(crate) async fn get(
 
 async fn take(
     mut file: Option<File>,
-    mut hash: Box<Xxh3>,
+    mut hash: Box<Hashes>,
     bytes: Bytes,
-) -> std::io::Result<(Option<File>, Box<Xxh3>)> {
+) -> std::io::Result<(Option<File>, Box<Hashes>)> {
     let taking = spawn_blocking(move || {
         hash.update(&bytes);
         if let Some(file) = &mut file {

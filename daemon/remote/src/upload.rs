@@ -1,7 +1,9 @@
 //! A checkpoint on disk, put into the store.
 use crate::place::MANIFEST;
+use crate::signature;
 use crate::transfer::{self, Progress, Source};
 use crate::{Place, Remote, RemoteError};
+use object_store::path::Path as Key;
 use object_store::{ObjectStoreExt, PutPayload};
 use robust_ckpt::Checkpoint;
 use robust_ckpt::manifest;
@@ -51,8 +53,8 @@ impl Local {
 }
 
 impl Remote {
-    /// Puts a checkpoint of a run: the shards, then the manifest. Whatever fails, no manifest names
-    /// what is not there.
+    /// Puts a checkpoint of a run: the shards, their signature where there is a key, then the manifest. Whatever
+    /// fails, no manifest names what is not there. One that is there without its signature is put again.
     pub async fn upload(
         &self,
         run: &str,
@@ -71,14 +73,22 @@ impl Remote {
         };
         let (bytes, folder) = (checkpoint.bytes(), place.key(&self.root));
         let key = folder.clone().join(MANIFEST);
-        if self.has(&key, &manifest).await? {
+        if self.has(&key, &manifest).await? && self.is_signed(run, &folder, &manifest).await? {
             let was_there = true;
             return Ok(Uploaded { bytes, was_there });
         }
+        let mut shards = Vec::new();
         for source in sources {
             let name = source.shard.path.file_name().unwrap_or_default();
             let key = folder.clone().join(&*name.to_string_lossy());
-            transfer::put(&self.store, &key, source, sent).await?;
+            let named = self.signing_key.is_some();
+            shards.extend(transfer::put(&self.store, &key, source, named, sent).await?);
+        }
+        if let Some(signing_key) = &self.signing_key {
+            let signature = signing_key.sign(run, &manifest, &shards);
+            let key = folder.clone().join(signature::FILE);
+            let put = self.store.put(&key, PutPayload::from(signature)).await;
+            put.map_err(RemoteError::store("put", &key))?;
         }
         let put = self.store.put(&key, PutPayload::from(manifest)).await;
         put.map_err(RemoteError::store("put", &key))?;
@@ -86,12 +96,23 @@ impl Remote {
         Ok(Uploaded { bytes, was_there })
     }
 
-    /// Whether this very manifest is there: then so is what it names.
-    async fn has(
+    /// Whether this manifest's signature is there, if it has to have one.
+    async fn is_signed(
         &self,
-        key: &object_store::path::Path,
+        run: &str,
+        folder: &Key,
         manifest: &[u8],
     ) -> Result<bool, RemoteError> {
+        let Some(signing_key) = &self.signing_key else {
+            return Ok(true);
+        };
+        let signature = self.signature(folder).await?;
+        let by_us = |text: Vec<u8>| signing_key.verify(run, manifest, &text).is_ok();
+        Ok(signature.is_some_and(by_us))
+    }
+
+    /// Whether this very manifest is there: then so is what it names.
+    async fn has(&self, key: &Key, manifest: &[u8]) -> Result<bool, RemoteError> {
         let failed = RemoteError::store("read", key);
         match self.store.get(key).await {
             Ok(found) => Ok(found.bytes().await.map_err(failed)? == manifest),

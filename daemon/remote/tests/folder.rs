@@ -1,9 +1,11 @@
 //! A folder as object store: what is put there, comes back, and stays.
 #![allow(clippy::unwrap_used)]
+#[path = "../../../shared/src/forge.rs"]
+mod forge;
 mod support;
 
 use robust_ckpt::{Retention, newest_complete};
-use robust_remote::{Local, Remote};
+use robust_remote::{Local, Remote, SigningKey};
 use robust_shared::ids::Step;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -292,4 +294,101 @@ async fn only_so_many_stay_and_history_that_did_not_happen_goes() {
     assert_eq!(steps(&bench.remote.list("other").await.unwrap()), [(1, 8)]);
     assert_eq!(bench.remote.runs().await.unwrap(), ["other", "r"]);
     assert!(!bench.far("r", "step-5.g1").exists());
+}
+
+/// The bench's store with a key.
+fn signed(bench: &Bench, byte: u8) -> Remote {
+    let signing_key = SigningKey::of(&[byte; 32]).unwrap();
+    bench.remote.clone().signed_with(Some(signing_key))
+}
+
+#[tokio::test]
+async fn a_signed_checkpoint_comes_back_and_one_that_was_changed_gives_way_to_an_older_one() {
+    let bench = Bench::new();
+    let remote = signed(&bench, 1);
+    for step in [6, 7] {
+        put(&remote, "r", &checkpoint(&bench.ckpt(), 3, step, SMALL)).await;
+    }
+    let dir = bench.ckpt().join("step-7");
+    let before = content(&dir);
+    std::fs::remove_dir_all(&dir).unwrap();
+    let kept = remote.newest("r", Step(9)).await.unwrap().0.unwrap();
+    remote.verify(&kept, &mut |_| ()).await.unwrap();
+    remote
+        .fetch(&kept, &bench.ckpt(), &mut |_| ())
+        .await
+        .unwrap();
+    assert_eq!(content(&dir), before, "the signature stays in the store");
+    // Who may write to the bucket says that other trajectories were consumed.
+    let manifest = bench.far("r", "step-7.g3").join("manifest.json");
+    forge(&manifest, "\"batch\":7", "\"batch\":8");
+    let (kept, rejected) = bench.remote.newest("r", Step(9)).await.unwrap();
+    assert_eq!(
+        kept.unwrap().place.step,
+        Step(7),
+        "without a key it is taken"
+    );
+    assert_eq!(rejected, [""; 0]);
+    let (kept, rejected) = remote.newest("r", Step(9)).await.unwrap();
+    assert_eq!(kept.unwrap().place.step, Step(6));
+    assert!(
+        rejected[0].contains("its signature is not by the key"),
+        "{rejected:?}"
+    );
+}
+
+#[tokio::test]
+async fn other_weights_with_the_same_xxh3_are_no_signed_checkpoint() {
+    let bench = Bench::new();
+    let remote = signed(&bench, 1);
+    let dir = checkpoint(&bench.ckpt(), 3, 7, LARGE);
+    put(&remote, "r", &dir).await;
+    std::fs::remove_dir_all(&dir).unwrap();
+    let shard = bench.far("r", "step-7.g3").join("rank-1.safetensors");
+    let published = std::fs::read(&shard).unwrap();
+    let forged = forge::same_xxh3(&published, &vec![0x3f; published.len()]);
+    assert_eq!(xxh3_64(&forged), xxh3_64(&published));
+    std::fs::write(&shard, forged).unwrap();
+    let kept = bench.remote.newest("r", Step(9)).await.unwrap().0.unwrap();
+    let taken = bench.remote.verify(&kept, &mut |_| ()).await;
+    assert!(taken.is_ok(), "without a key nobody sees it");
+    let kept = remote.newest("r", Step(9)).await.unwrap().0.unwrap();
+    let verified = remote.verify(&kept, &mut |_| ()).await;
+    let fetched = remote.fetch(&kept, &bench.ckpt(), &mut |_| ()).await;
+    for refused in [verified.unwrap_err(), fetched.unwrap_err()] {
+        let refused = refused.to_string();
+        assert!(
+            refused.contains("rank 1 does not match its signed BLAKE3"),
+            "{refused}"
+        );
+    }
+    assert!(!dir.exists());
+}
+
+#[tokio::test]
+async fn one_that_is_not_signed_is_of_no_use_until_who_has_the_key_puts_it_again() {
+    let bench = Bench::new();
+    let dir = checkpoint(&bench.ckpt(), 3, 7, SMALL);
+    put(&bench.remote, "r", &dir).await;
+    let remote = signed(&bench, 1);
+    let (kept, rejected) = remote.newest("r", Step(9)).await.unwrap();
+    assert_eq!(kept, None);
+    assert!(rejected[0].contains("it is not signed"), "{rejected:?}");
+    put(&signed(&bench, 2), "r", &dir).await;
+    let (kept, rejected) = remote.newest("r", Step(9)).await.unwrap();
+    assert_eq!(kept, None);
+    assert!(rejected[0].contains("is not by the key"), "{rejected:?}");
+    put(&remote, "r", &dir).await;
+    assert!(remote.newest("r", Step(9)).await.unwrap().0.is_some());
+    let local = Local::open(&dir).unwrap();
+    let again = remote.upload("r", local, &mut |_| ()).await.unwrap();
+    assert!(again.was_there);
+    // That of another run of the same key, in its place.
+    let (from, to) = (bench.far("r", "step-7.g3"), bench.far("s", "step-7.g3"));
+    std::fs::create_dir_all(&to).unwrap();
+    for (name, bytes) in content(&from) {
+        std::fs::write(to.join(name), bytes).unwrap();
+    }
+    let (kept, rejected) = remote.newest("s", Step(9)).await.unwrap();
+    assert_eq!(kept, None, "{rejected:?}");
 }

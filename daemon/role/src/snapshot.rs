@@ -114,6 +114,7 @@ impl Slots {
             xxh3: None,
             generation: state.generation,
             adam_step: Some(state.adam_step),
+            blake3: None,
         })
     }
 

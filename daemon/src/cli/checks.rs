@@ -10,7 +10,7 @@ use crate::services;
 use crate::traces;
 use crate::worker::WorkerProgram;
 use robust_ckpt::WeightFiles;
-use robust_remote::Remote;
+use robust_remote::{Remote, SigningKey};
 use robust_shared::job::Job;
 use std::fs::{self, File};
 use std::io;
@@ -88,6 +88,9 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
     }
     let remote = job.checkpoint.remote.as_deref();
     let remote = remote.map(Remote::open).transpose()?;
+    let signing_key = job.checkpoint.remote_signing_key_file.as_deref();
+    let signing_key = signing_key.map(SigningKey::read).transpose()?;
+    let remote = remote.map(|remote| remote.signed_with(signing_key));
     let prompts = match job.own_loop() {
         Some(_) => Prompts::default(),
         None => read_dataset(&job.data.prompts)?,

@@ -220,6 +220,7 @@ pub(super) fn shard_to_wire(shard: &Shard) -> v1::SnapshotReply {
         xxh3: *xxh3,
         generation: generation.0,
         adam_step: *adam_step,
+        blake3: None,
     }
 }
 
@@ -232,6 +233,8 @@ pub(crate) fn shard_from_wire(shard: &v1::SnapshotReply) -> Shard {
         xxh3,
         generation,
         adam_step,
+        // For the leader alone, who verifies what comes back by it.
+        blake3: _,
     } = shard;
     Shard {
         step: Step(*step),

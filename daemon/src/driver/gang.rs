@@ -153,9 +153,21 @@ impl Driver {
                 incarnation: incarnation.0,
                 rank,
                 node: node.name.clone(),
+                bytes: self.bytes_of_snapshot(rank, ranks.len()),
             })
         });
         there.collect()
+    }
+
+    /// What a rank's snapshot has to have, by the last one that a gang of as many ranks took: its part of the
+    /// model does not change. What a program of one's own keeps may.
+    fn bytes_of_snapshot(&self, rank: u32, ranks: usize) -> Option<u64> {
+        if self.parts.job.trainer.command.is_some() {
+            return None;
+        }
+        let (_, last) = self.snapshots.all().last_key_value()?;
+        let last = Some(last).filter(|last| last.shards.len() == ranks)?;
+        Some(last.shards.get(rank as usize)?.bytes)
     }
 
     /// Ends the task that this rank takes part in: its gang is over.

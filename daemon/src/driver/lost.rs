@@ -127,6 +127,7 @@ fn in_memory(state: &StateDir, job: &Job) -> Option<(Step, SnapshotShards)> {
             xxh3: None,
             generation: generation.0,
             adam_step: Some(seal.adam_step),
+            blake3: None,
         };
         let shards = seals.iter().map(shard).collect();
         let found = SnapshotShards { generation, shards };

@@ -13,6 +13,7 @@ use super::Driver;
 use super::alarms::Alarm;
 use super::gang::GangTask;
 use crate::control::{PeerHolder, PeerView, Peers};
+use crate::nodes::ShardDigests;
 use crate::tell::Tell;
 use robust_proto::v1;
 use robust_proto::v1::leader_message::Body as Down;
@@ -52,6 +53,26 @@ impl Replicas {
     /// A step is being trained on these.
     pub fn trains(&mut self, step: Step, trajectories: Vec<TrajectoryId>) {
         self.consumes = Some((step, trajectories));
+    }
+
+    /// A node says that it holds a shard with this digest; whether it does, by the one that is known here.
+    fn holds(&mut self, name: &str, key: ShardKey, said: u64, known: Option<u64>) -> bool {
+        if known.is_some_and(|known| known != said) {
+            self.does_not_hold(name, key);
+            return false;
+        }
+        self.digests.insert((name.to_owned(), key), said);
+        if let Some(table) = &mut self.table {
+            table.held(name, key, said);
+        }
+        true
+    }
+
+    fn does_not_hold(&mut self, name: &str, key: ShardKey) {
+        self.digests.remove(&(name.to_owned(), key));
+        if let Some(table) = &mut self.table {
+            table.not_held(name, key);
+        }
     }
 
     fn safety(&self, step: Step) -> Safety {
@@ -127,14 +148,27 @@ impl Driver {
         self.replicas
             .digests
             .retain(|(name, _), _| *name != place.name);
-        for shard in held {
+        let is_another = |shard: &&v1::HeldShard| {
+            let known = self.digest_of(key(shard));
+            matches!((known, shard.xxh3), (Some(known), Some(said)) if known != said)
+        };
+        let (others, held): (Vec<_>, Vec<_>) = held.iter().partition(is_another);
+        for shard in others {
+            let ShardKey { step, rank, .. } = key(shard);
+            tracing::warn!(
+                "{} joined with a shard of rank {rank} at step {step} that is another than the one that was taken: \
+                 it is not counted on",
+                place.name
+            );
+        }
+        for shard in &held {
             if let Some(xxh3) = shard.xxh3 {
                 let of = (place.name.clone(), key(shard));
                 self.replicas.digests.insert(of, xxh3);
             }
         }
         if let Some(table) = &mut self.replicas.table {
-            table.joined(place, held.iter().map(key));
+            table.joined(place, held.into_iter().map(key));
         }
         self.order_copies();
     }
@@ -157,41 +191,39 @@ impl Driver {
             return;
         };
         let key = key(held);
-        if let Some(known) = self.digest_of(key)
-            && known != xxh3
-        {
+        let known = self.digest_of(key);
+        if !self.replicas.holds(&place.name, key, xxh3, known) {
             tracing::warn!(
                 "{} says that it holds the shard of rank {} at step {} with the digest {xxh3:016x}, and it has \
-                 {known:016x}: its copy is not counted on",
+                 {:016x}: its copy is not counted on",
                 place.name,
                 key.rank,
-                key.step
+                key.step,
+                known.unwrap_or_default()
             );
-            return self.on_not_held(
-                node,
-                v1::ShardNotHeld {
-                    shard: Some(*held),
-                    reason: "its copy is another".to_owned(),
-                },
-            );
+            return self.order_copies();
         }
+        let blake3 = self.read_of(key).map(|read| read.blake3);
         self.snapshots
-            .hashed(key.step, key.generation, key.rank, xxh3);
-        self.replicas
-            .digests
-            .insert((place.name.clone(), key), xxh3);
-        if let Some(table) = &mut self.replicas.table {
-            table.held(&place.name, key, xxh3);
-        }
+            .hashed((key.step, key.generation, key.rank), xxh3, blake3);
         self.order_copies();
     }
 
     /// What is known here of a shard's content: by its snapshot, or by what was read of it.
     fn digest_of(&self, key: ShardKey) -> Option<u64> {
+        let known = self.shard_of(key)?.xxh3;
+        known.or_else(|| Some(self.read_of(key)?.xxh3))
+    }
+
+    /// What a node was sent that read it from here.
+    fn read_of(&self, key: ShardKey) -> Option<ShardDigests> {
+        self.parts.shards.digest_read(self.shard_of(key)?)
+    }
+
+    fn shard_of(&self, key: ShardKey) -> Option<&v1::SnapshotReply> {
         let snapshot = self.snapshots.get(key.step);
         let snapshot = snapshot.filter(|s| s.generation == key.generation)?;
-        let shard = snapshot.shards.get(key.rank as usize)?;
-        shard.xxh3.or_else(|| self.parts.shards.digest_read(shard))
+        snapshot.shards.get(key.rank as usize)
     }
 
     pub(super) fn on_not_held(&mut self, node: NodeId, said: v1::ShardNotHeld) {
@@ -206,10 +238,7 @@ impl Driver {
             key.step,
             said.reason
         );
-        self.replicas.digests.remove(&(place.name.clone(), key));
-        if let Some(table) = &mut self.replicas.table {
-            table.not_held(&place.name, key);
-        }
+        self.replicas.does_not_hold(&place.name, key);
         self.order_copies();
     }
 
@@ -228,7 +257,11 @@ impl Driver {
             if let (Some(shard), Some(node)) = (shard.cloned(), node) {
                 self.nodes.remote(node).order(Down::Hold(v1::HoldShard {
                     rank: of.rank,
-                    shard: Some(shard),
+                    // What comes back is known by it: nobody else has to.
+                    shard: Some(v1::SnapshotReply {
+                        blake3: None,
+                        ..shard
+                    }),
                     oldest,
                 }));
             }
@@ -414,5 +447,44 @@ fn reward(input: &Input) -> Option<f64> {
             },
         ) => Some(*reward),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_node_that_claims_another_digest_for_its_copy_does_not_hold_the_shard() {
+        let place = |name: &str| Place {
+            name: name.to_owned(),
+            labels: Default::default(),
+        };
+        let mut table = Table::new(place("leader"));
+        table.joined(place("b"), []);
+        let content = Content {
+            bytes: 5,
+            xxh3: None,
+        };
+        table.snapshot(Step(3), Generation(1), [("leader".to_owned(), content)]);
+        let key = table.take_orders().pop().unwrap().key;
+        let mut replicas = Replicas {
+            table: Some(table),
+            ..Replicas::default()
+        };
+        let held = |replicas: &Replicas| {
+            let table = replicas.table.as_ref().unwrap();
+            (table.held_by("b").count(), replicas.digests.len())
+        };
+        let sent = Some(9);
+        assert!(!replicas.holds("b", key, 8, sent));
+        assert_eq!(held(&replicas), (0, 0));
+        assert!(!matches!(replicas.safety(Step(3)), Safety::Safe(_)));
+        assert!(replicas.holds("b", key, 9, sent));
+        assert_eq!(held(&replicas), (1, 1));
+        // It said the right one, and says another one now.
+        assert!(!replicas.holds("b", key, 8, sent));
+        assert_eq!(held(&replicas), (0, 0));
     }
 }

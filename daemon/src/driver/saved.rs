@@ -67,13 +67,21 @@ impl Snapshots {
         }
     }
 
-    /// Somebody read a shard whole: its digest is known from now on.
-    pub fn hashed(&mut self, step: Step, generation: Generation, rank: u32, xxh3: u64) {
+    /// Somebody read a shard whole: its digests are known from now on, BLAKE3 if it was read from here.
+    pub fn hashed(
+        &mut self,
+        (step, generation, rank): (Step, Generation, u32),
+        xxh3: u64,
+        blake3: Option<[u8; 32]>,
+    ) {
         let known = self.steps.get_mut(&step);
         let known = known.filter(|k| k.generation == generation);
         let shard = known.and_then(|k| k.shards.get_mut(rank as usize));
-        if let Some(shard) = shard.filter(|shard| shard.xxh3.is_none()) {
-            shard.xxh3 = Some(xxh3);
+        let Some(shard) = shard else { return };
+        let named = blake3.filter(|_| shard.blake3.is_none());
+        if shard.xxh3.is_none() || named.is_some() {
+            shard.xxh3.get_or_insert(xxh3);
+            shard.blake3 = named.map(Vec::from).or(shard.blake3.take());
             self.changed.note((step, rank));
         }
     }
@@ -388,10 +396,14 @@ mod tests {
             daemon.record(&store);
             daemon.assert_read_back(&store);
         }
-        daemon.snapshots.hashed(Step(3), Generation(1), 1, 9);
+        daemon
+            .snapshots
+            .hashed((Step(3), Generation(1), 1), 9, None);
         let one = [quiet.clone(), vec![Key::Shard(3, 1)]].concat();
         assert_eq!(daemon.record(&store), (one, vec![]));
-        daemon.snapshots.hashed(Step(3), Generation(1), 1, 9);
+        daemon
+            .snapshots
+            .hashed((Step(3), Generation(1), 1), 9, None);
         assert_eq!(
             daemon.record(&store),
             (quiet.clone(), vec![]),

@@ -35,11 +35,11 @@ pub use members::{
     Created, LONGEST_NAME, LONGEST_TTL_S, Listed, ListedNode, Members, MembersError, Proven,
     TokenId,
 };
-pub use outgoing::{parts_of, taken};
+pub use outgoing::{ShardDigests, parts_of, taken};
 pub use sealed::{IN_ALL, OF_ONE_ADDRESS, PATIENCE, Peer, sealed};
 pub use service::{Joined, NodeHostService, Orders};
 pub use sessions::{SESSION_HEADER, SessionCheck, Sessions};
-pub use shards::{Expected, ShardError, Shards};
+pub use shards::{Brought, Expected, ShardError, Shards};
 pub use wanted::RankThere;
 
 use std::time::Duration;

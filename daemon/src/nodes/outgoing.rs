@@ -21,12 +21,43 @@ pub fn taken(step: u64, generation: u64, bytes: u64) -> Taken {
     }
 }
 
+/// Both digests of a shard that somebody read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardDigests {
+    /// XXH3-64, which is told: it finds damage.
+    pub xxh3: u64,
+    /// BLAKE3, which stays here: what comes back is known by it, whatever it claims to be.
+    pub blake3: [u8; 32],
+}
+
+/// Hears of what was read.
+type Note = Box<dyn FnOnce(ShardDigests) + Send>;
+
 /// The image's parts, hashed on the way: the digest goes with the last one, and only if the image was
 /// the same from the first byte to the last. An error is the stream's last item.
 pub fn parts_of(
     path: PathBuf,
     taken: Taken,
     header: Option<v1::ShardHeader>,
+) -> mpsc::Receiver<Result<v1::ShardPart, Status>> {
+    send_parts(path, taken, header, None)
+}
+
+/// The same for a reader whose copy may come back. `note` hears of it before the last part is sent: the
+/// reader may tell of it at once.
+pub fn parts_noted(
+    path: PathBuf,
+    taken: Taken,
+    note: impl FnOnce(ShardDigests) + Send + 'static,
+) -> mpsc::Receiver<Result<v1::ShardPart, Status>> {
+    send_parts(path, taken, None, Some(Box::new(note)))
+}
+
+fn send_parts(
+    path: PathBuf,
+    taken: Taken,
+    header: Option<v1::ShardHeader>,
+    note: Option<Note>,
 ) -> mpsc::Receiver<Result<v1::ShardPart, Status>> {
     let (sender, receiver) = mpsc::channel(AHEAD);
     tokio::task::spawn_blocking(move || {
@@ -40,9 +71,21 @@ pub fn parts_of(
             }
         };
         let (mut header, mut hash, mut at) = (header, Xxh3::new(), 0);
+        let mut noted = note.map(|note| (blake3::Hasher::new(), note));
         loop {
             let part = next(&image, &mut at, &mut hash);
             let is_last = part.as_ref().map_or(true, |part| part.xxh3.is_some());
+            if let (Ok(part), Some((named, _))) = (&part, &mut noted) {
+                named.update(&part.data);
+            }
+            if let Ok(v1::ShardPart {
+                xxh3: Some(xxh3), ..
+            }) = part
+                && let Some((named, note)) = noted.take()
+            {
+                let blake3 = *named.finalize().as_bytes();
+                note(ShardDigests { xxh3, blake3 });
+            }
             let part = part.map(|part| v1::ShardPart {
                 header: header.take(),
                 ..part
@@ -110,6 +153,16 @@ mod tests {
         let taken = slot.write((Step(4), Generation(2)), 4, &[part]).unwrap();
         let got = all(parts_of(path.clone(), taken, None)).await.unwrap();
         assert_eq!(got, (image.clone(), Some(xxh3_64(&image))));
+        let (sender, noted) = std::sync::mpsc::channel();
+        let parts = parts_noted(path.clone(), taken, move |digests| {
+            sender.send(digests).unwrap();
+        });
+        assert_eq!(all(parts).await.unwrap().0, image);
+        let digests = ShardDigests {
+            xxh3: xxh3_64(&image),
+            blake3: *blake3::hash(&image).as_bytes(),
+        };
+        assert_eq!(noted.recv().unwrap(), digests);
         let older = Taken {
             step: Step(2),
             ..taken

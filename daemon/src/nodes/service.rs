@@ -341,19 +341,10 @@ impl NodeHost for NodeHostService {
         let asked = request.into_inner();
         let path = self.shards.find(&asked.path)?;
         let taken = outgoing::taken(asked.step, asked.generation, asked.bytes);
-        let parts = ReceiverStream::new(outgoing::parts_of(path, taken, None));
         let shards = self.shards.clone();
-        let parts = parts.map(move |part| {
-            // Remembered before it is sent: who reads it may tell of it at once.
-            if let Ok(v1::ShardPart {
-                xxh3: Some(xxh3), ..
-            }) = &part
-            {
-                shards.was_read(&asked, *xxh3);
-            }
-            part
-        });
-        Ok(Response::new(Box::pin(parts)))
+        let note = move |digests| shards.was_read(&asked, digests);
+        let parts = outgoing::parts_noted(path, taken, note);
+        Ok(Response::new(Box::pin(ReceiverStream::new(parts))))
     }
 
     async fn keep_shard(

@@ -3,6 +3,7 @@
 //!
 //! A kept shard has a file of its own, named after rank, step and incarnation, so that a rank of an
 //! older gang which still writes somewhere can damage nothing that is committed (I-1).
+use super::outgoing::ShardDigests;
 use super::wanted::{OnItsWay, RankThere, Unwanted, Wanted};
 use robust_proto::v1;
 use std::collections::HashMap;
@@ -79,19 +80,28 @@ pub enum ShardError {
 /// A shard that was read: its file, step and generation.
 type ReadKey = (PathBuf, u64, u64);
 
+/// A shard that a node brought back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Brought {
+    /// Where it is now.
+    pub path: PathBuf,
+    /// What it is, by what came.
+    pub digests: ShardDigests,
+}
+
 /// Where shards are. Clones are one and the same.
 #[derive(Clone, Debug)]
 pub struct Shards {
     snapshots: PathBuf,
     checkpoints: PathBuf,
-    /// What nodes brought back, by step and rank: file and digest.
-    brought: watch::Sender<HashMap<(u64, u32), (PathBuf, u64)>>,
+    /// What nodes brought back, by step and rank.
+    brought: watch::Sender<HashMap<(u64, u32), Brought>>,
     /// Bytes that came, of whatever shard.
     came: Arc<AtomicU64>,
     /// What may come.
     wanted: Wanted,
-    /// Digests of what was read from here, whole.
-    read: Arc<Mutex<HashMap<ReadKey, u64>>>,
+    /// ShardDigests of what was read from here, whole.
+    read: Arc<Mutex<HashMap<ReadKey, ShardDigests>>>,
 }
 
 impl Shards {
@@ -151,18 +161,18 @@ impl Shards {
     }
 
     /// A node read a shard to its end, and this is what it was sent.
-    pub fn was_read(&self, of: &v1::ReadShardRequest, xxh3: u64) {
+    pub fn was_read(&self, of: &v1::ReadShardRequest, digests: ShardDigests) {
         let key = (PathBuf::from(&of.path), of.step, of.generation);
-        self.read().insert(key, xxh3);
+        self.read().insert(key, digests);
     }
 
-    /// The digest of a shard that a node read from here; none that this daemon knows.
-    pub fn digest_read(&self, shard: &v1::SnapshotReply) -> Option<u64> {
+    /// The digests of a shard that a node read from here; none that this daemon knows.
+    pub fn digest_read(&self, shard: &v1::SnapshotReply) -> Option<ShardDigests> {
         let key = (PathBuf::from(&shard.path), shard.step, shard.generation);
         self.read().get(&key).copied()
     }
 
-    fn read(&self) -> MutexGuard<'_, HashMap<ReadKey, u64>> {
+    fn read(&self) -> MutexGuard<'_, HashMap<ReadKey, ShardDigests>> {
         // No code can panic while it holds the lock, so a poisoned table is as good as any.
         self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -177,6 +187,13 @@ impl Shards {
             .map_err(|unwanted| match unwanted {
                 Unwanted::Unexpected => ShardError::Unexpected { rank, step, node },
                 Unwanted::Often => ShardError::OnItsWay { rank, step },
+                Unwanted::Size(expected) => {
+                    let detail = format!(
+                        "{} bytes, and all its snapshots have {expected}",
+                        header.bytes
+                    );
+                    torn(&header, detail)
+                }
             })?;
         self.room_for(header.bytes)?;
         let path = self.snapshots.join(name(&header));
@@ -194,7 +211,10 @@ impl Shards {
                 path: temporary.clone(),
                 source,
             })?;
+        // What a node's own rank took is whatever it says; what comes back has to be what was sent.
+        let named = (header.incarnation == 0).then(blake3::Hasher::new);
         Ok(Keeping {
+            named,
             header,
             path,
             temporary,
@@ -272,6 +292,8 @@ pub struct Keeping {
     temporary: PathBuf,
     file: File,
     hash: Xxh3,
+    /// Of one that is brought back.
+    named: Option<blake3::Hasher>,
     bytes: u64,
     shards: Shards,
     _way: OnItsWay,
@@ -282,13 +304,13 @@ pub struct Keeping {
 pub struct Expected {
     key: (u64, u32),
     wanted: Wanted,
-    brought: watch::Receiver<HashMap<(u64, u32), (PathBuf, u64)>>,
+    brought: watch::Receiver<HashMap<(u64, u32), Brought>>,
     came: Arc<AtomicU64>,
 }
 
 impl Expected {
-    /// Waits until it is here; its file and digest.
-    pub async fn here(&mut self) -> Option<(PathBuf, u64)> {
+    /// Waits until it is here.
+    pub async fn here(&mut self) -> Option<Brought> {
         let key = self.key;
         let all = self.brought.wait_for(|all| all.contains_key(&key)).await;
         all.ok()?.get(&key).cloned()
@@ -318,6 +340,9 @@ impl Keeping {
             return Err(torn(&self.header, detail));
         }
         self.hash.update(data);
+        if let Some(named) = &mut self.named {
+            named.update(data);
+        }
         self.file
             .write_all(data)
             .map_err(|source| self.failed(source))
@@ -335,9 +360,15 @@ impl Keeping {
             return Err(torn(&self.header, detail));
         }
         fs::rename(&self.temporary, &self.path).map_err(|source| self.failed(source))?;
-        if self.header.incarnation == 0 {
+        if let Some(named) = &self.named {
             let key = (self.header.step, self.header.rank);
-            let here = (self.path.clone(), digest);
+            let here = Brought {
+                path: self.path.clone(),
+                digests: ShardDigests {
+                    xxh3: digest,
+                    blake3: *named.finalize().as_bytes(),
+                },
+            };
             self.shards
                 .brought
                 .send_modify(|all| drop(all.insert(key, here)));
@@ -390,6 +421,7 @@ mod tests {
             incarnation: 7,
             rank: 1,
             node: NODE.to_owned(),
+            bytes: None,
         };
         shards.expect_of_gang(step, vec![there]);
     }

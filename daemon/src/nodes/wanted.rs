@@ -22,6 +22,8 @@ pub struct RankThere {
     pub rank: u32,
     /// The node that it runs on.
     pub node: String,
+    /// Bytes of its snapshots, where they are known: all those of one layout have as many.
+    pub bytes: Option<u64>,
 }
 
 /// What is waited for. Clones share it.
@@ -45,6 +47,8 @@ pub(super) enum Unwanted {
     Unexpected,
     /// It is on its way too often already.
     Often,
+    /// The rank's snapshots have so many bytes.
+    Size(u64),
 }
 
 /// A shard on its way; dropped, it is no more.
@@ -89,6 +93,12 @@ impl Wanted {
         };
         if !expected {
             return Err(Unwanted::Unexpected);
+        }
+        let of = table.of_gang.get(&header.incarnation);
+        if let Some(bytes) = of.and_then(|(of, _)| of.bytes)
+            && bytes != header.bytes
+        {
+            return Err(Unwanted::Size(bytes));
         }
         let key = (header.incarnation, step, rank);
         let copies = table.copies.entry(key).or_default();
@@ -145,9 +155,22 @@ mod tests {
             incarnation: 7,
             rank: 1,
             node: "b".to_owned(),
+            bytes: None,
         };
-        wanted.of_gang(3, vec![there]);
+        wanted.of_gang(3, vec![there.clone()]);
         assert_eq!(refused(&wanted, header(7, 3, 1, 5), "b"), None);
+        assert_eq!(refused(&wanted, header(7, 3, 1, 6), "b"), None);
+        let bytes = Some(5);
+        wanted.of_gang(3, vec![RankThere { bytes, ..there }]);
+        assert_eq!(refused(&wanted, header(7, 3, 1, 5), "b"), None);
+        for other in [4, 6, 0, 1 << 40] {
+            let other = header(7, 3, 1, other);
+            assert_eq!(
+                refused(&wanted, other, "b"),
+                Some(Unwanted::Size(5)),
+                "{other:?}"
+            );
+        }
         for other in [header(8, 3, 1, 5), header(7, 4, 1, 5), header(7, 3, 0, 5)] {
             assert_eq!(refused(&wanted, other, "b"), unexpected, "{other:?}");
         }

@@ -48,7 +48,10 @@ impl Trained {
     }
 
     fn image(self) -> String {
-        format!("{} {:016x} {:016x}", self.step, self.weights, self.share)
+        format!(
+            "{:020} {:016x} {:016x}",
+            self.step, self.weights, self.share
+        )
     }
 
     fn of_image(image: &str) -> Self {
@@ -172,6 +175,7 @@ impl Fake {
             xxh3: None,
             generation,
             adam_step: Some(step),
+            blake3: None,
         })
     }
 }

@@ -14,8 +14,8 @@ use robustd::grpc::{RoleHostService, bind_tcp, serve_nodes};
 use robustd::leases::Leases;
 use robustd::nodes::{
     Authorities, Digests, IN_ALL, JobFiles, JobSecret, JoinToken, Members, NodeHostService,
-    NodeLinkEvent, NodeRefused, OF_ONE_ADDRESS, RankThere, SESSION_HEADER, Sessions, Shards,
-    unix_ms,
+    NodeLinkEvent, NodeRefused, OF_ONE_ADDRESS, RankThere, SESSION_HEADER, Sessions, ShardDigests,
+    Shards, unix_ms,
 };
 use robustd::state::StateDir;
 use robustd::store::Store;
@@ -455,6 +455,7 @@ async fn a_node_sends_what_is_waited_for_from_it_and_nothing_else_is_kept() {
         incarnation: 7,
         rank: 1,
         node: "b".to_owned(),
+        bytes: None,
     };
     leader.shards.expect_of_gang(3, vec![there]);
     assert_eq!(send(shard(7, 3, 5), &of_c).await, Code::InvalidArgument);
@@ -501,8 +502,11 @@ async fn the_digest_of_what_a_node_reads_is_remembered() {
     let parts = client.read_shard(shown(asked, Some(&key))).await.unwrap();
     let mut parts = parts.into_inner();
     while parts.message().await.unwrap().is_some() {}
-    let digest = xxhash_rust::xxh3::xxh3_64(&image);
-    assert_eq!(leader.shards.digest_read(&shard), Some(digest));
+    let digests = ShardDigests {
+        xxh3: xxhash_rust::xxh3::xxh3_64(&image),
+        blake3: *blake3::hash(&image).as_bytes(),
+    };
+    assert_eq!(leader.shards.digest_read(&shard), Some(digests));
     shard.step = 5;
     assert_eq!(leader.shards.digest_read(&shard), None);
 }

@@ -211,6 +211,15 @@ impl Buffer {
         Ok(digest.digest())
     }
 
+    /// BLAKE3 of a range: who has other bytes with the same one has found them by no way that is known.
+    pub fn blake3(&self, range: Range<usize>) -> Result<[u8; 32], BufferError> {
+        let mut hasher = blake3::Hasher::new();
+        self.each(range, |_, bytes| {
+            hasher.update(bytes);
+        })?;
+        Ok(*hasher.finalize().as_bytes())
+    }
+
     /// Copies a range to the same place in another buffer; answers with the digest of what was
     /// copied.
     pub fn copy_to(&self, range: Range<usize>, to: &Buffer) -> Result<u64, BufferError> {

@@ -82,6 +82,14 @@ impl Arrived<'_> {
             (None, PartBytes::On(buffer, range)) => buffer.digest(range.clone()),
         }
     }
+
+    /// BLAKE3 of the bytes, computed now; a device is read again for it.
+    pub fn blake3(&self) -> Result<[u8; 32], BufferError> {
+        match &self.bytes {
+            PartBytes::Here(bytes) => Ok(*blake3::hash(bytes).as_bytes()),
+            PartBytes::On(buffer, range) => buffer.blake3(range.clone()),
+        }
+    }
 }
 
 impl Transport {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use robust_shared::ids::Incarnation;
 use robust_shared::weights::{ChunkError, Manifest, Piece, PullTracker};
 use robust_transport::{
-    Arrived, Buffer, BufferError, Cancel, FetchError, Part, RoadKind, Transport,
+    Arrived, Buffer, BufferError, Cancel, Duty, FetchError, Part, RoadKind, Transport,
 };
 
 use crate::meter::Meter;
@@ -106,11 +106,12 @@ impl Fetching<'_> {
             len: piece.len,
         };
         let parts: Vec<Part> = lane.pieces.iter().map(part).collect();
+        let mut duty = self.transport.share().duty();
         let fetched = self
             .transport
             .fetch(*addr, key, &parts, self.buffer, cancel, |arrived| {
                 if let Some(piece) = lane.pieces.get(arrived.part) {
-                    self.arrived(*id, piece, &arrived);
+                    self.arrived(*id, piece, &arrived, &mut duty);
                 }
             });
         match fetched {
@@ -122,13 +123,18 @@ impl Fetching<'_> {
         }
     }
 
-    fn arrived(&self, source: Incarnation, piece: &Piece, arrived: &Arrived<'_>) {
+    fn arrived(&self, source: Incarnation, piece: &Piece, arrived: &Arrived<'_>, duty: &mut Duty) {
         let mut state = self.state();
         state.latest = Some((source, arrived.road()));
         let whole = state.tracker.arrived(piece);
         drop(state);
+        if crossed(arrived) && !self.manifest.has_blake3() {
+            self.state().tracker.refused(piece.chunk);
+            let reason = ChunkError::Nameless.to_string();
+            return self.fail(PullErrorKind::Corrupt, None, &reason);
+        }
         if let Some(range) = self.manifest.chunk_range(piece.chunk).filter(|_| whole) {
-            let (kind, to_blame, reason) = match self.verify(piece, &range, arrived) {
+            let (kind, to_blame, reason) = match self.verify(piece, &range, arrived, duty) {
                 Ok(Ok(())) => {
                     self.state().tracker.verified(piece.chunk);
                     return self.slots.ready(self.at, range);
@@ -147,21 +153,35 @@ impl Fetching<'_> {
     }
 
     /// Checks a chunk whose last piece this is. Of one that came in one piece the digest was taken on
-    /// the way; others are read once more.
+    /// the way; others are read once more. What crossed machines, or may have in part, has to have the
+    /// BLAKE3 that was published besides.
     fn verify(
         &self,
         piece: &Piece,
         range: &Range<u64>,
         arrived: &Arrived<'_>,
+        duty: &mut Duty,
     ) -> Result<Result<(), ChunkError>, BufferError> {
-        let digest = if piece.range() == *range {
-            arrived.digest()?
-        } else {
-            let bytes = range.start as usize..range.end as usize;
-            self.buffer.digest(bytes)?
+        let (manifest, chunk) = (&self.manifest, piece.chunk);
+        let at_once = piece.range() == *range;
+        let bytes = range.start as usize..range.end as usize;
+        let digest = match at_once {
+            true => arrived.digest()?,
+            false => self.buffer.digest(bytes.clone())?,
         };
         let length = range.end - range.start;
-        Ok(self.manifest.verify_digest(piece.chunk, length, || digest))
+        if let Err(wrong) = manifest.verify_digest(chunk, length, || digest) {
+            return Ok(Err(wrong));
+        }
+        if !manifest.has_blake3() || (at_once && !crossed(arrived)) {
+            return Ok(Ok(()));
+        }
+        let digest = match at_once {
+            true => arrived.blake3()?,
+            false => self.buffer.blake3(bytes)?,
+        };
+        duty.rest_fully();
+        Ok(manifest.verify_blake3(chunk, &digest))
     }
 
     fn fail(&self, kind: PullErrorKind, source: Option<Incarnation>, reason: &str) {
@@ -198,6 +218,11 @@ impl Fetching<'_> {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether it came from another machine, or may have.
+fn crossed(arrived: &Arrived<'_>) -> bool {
+    arrived.road() != Some(RoadKind::Shm)
 }
 
 /// How far a pull is.

@@ -29,7 +29,8 @@
 //! The program `robust-weights` is a source, a puller or the measurements, in processes of their own.
 //!
 //! # Rules
-//! - **W-1** Only a version whose every chunk was verified here is swapped to and served (I-4).
+//! - **W-1** Only a version whose every chunk was verified here is swapped to and served (I-4): by XXH3,
+//!   and what came from another machine by BLAKE3, too. A manifest without BLAKE3 brings nothing from there.
 //! - **W-2** Others can read a chunk only after it was verified here; until another version is
 //!   ordered its bytes do not change.
 //! - **W-3** What was verified stays, whichever source it came from and however the pull ended; a
@@ -45,6 +46,7 @@
 mod fetching;
 mod lanes;
 mod meter;
+mod names;
 mod patch;
 mod publisher;
 mod pull;

@@ -9,6 +9,7 @@ use robust_shared::ids::WeightVersion;
 use robust_shared::weights::{Manifest, ManifestError, TensorSpec};
 use robust_transport::{Buffer, BufferError, Exposed, RoadKind, Transport, TransportError};
 
+use crate::names;
 use crate::patch::{Chain, Link, Patches, Version};
 use crate::types::Served;
 
@@ -151,7 +152,7 @@ impl Publisher {
         Ok(links)
     }
 
-    /// Reads every byte once.
+    /// Reads every byte; where others of other machines come, chunks get their BLAKE3 digests, too.
     fn manifest(&self, version: u64, buffer: &Buffer) -> Result<Manifest, PublishError> {
         let layout = &self.layout;
         let bytes = buffer.len() as u64;
@@ -160,15 +161,19 @@ impl Publisher {
             bytes,
             chunk_bytes: layout.chunk_bytes,
             chunk_xxh3: Vec::new(),
+            chunk_blake3: Vec::new(),
             tensors: layout.tensors.clone(),
             shards: vec![0..bytes; layout.ranks],
         };
-        let chunks = (0..manifest.chunks()).map_while(|chunk| manifest.chunk_range(chunk));
-        let digest = |chunk: std::ops::Range<u64>| {
-            let chunk = chunk.start as usize..chunk.end as usize;
-            buffer.digest(chunk)
-        };
-        manifest.chunk_xxh3 = chunks.map(digest).collect::<Result<_, _>>()?;
+        match self.transport.net() {
+            None => manifest.chunk_xxh3 = xxh3_of(&manifest, buffer)?,
+            Some(_) => {
+                let before = &self.places[1 - of(version)];
+                let before = before.holds.as_deref().map(|held| (held, &*before.buffer));
+                let named = names::of(&manifest, buffer, before)?;
+                (manifest.chunk_xxh3, manifest.chunk_blake3) = named.into_iter().unzip();
+            }
+        }
         manifest.check()?;
         Ok(manifest)
     }
@@ -219,6 +224,16 @@ impl std::fmt::Debug for Publisher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Publisher").finish_non_exhaustive()
     }
+}
+
+/// The digests of the chunks of a manifest that has none yet.
+fn xxh3_of(manifest: &Manifest, buffer: &Buffer) -> Result<Vec<u64>, BufferError> {
+    let chunks = (0..manifest.chunks()).map_while(|chunk| manifest.chunk_range(chunk));
+    let digest = |chunk: std::ops::Range<u64>| {
+        let chunk = chunk.start as usize..chunk.end as usize;
+        buffer.digest(chunk)
+    };
+    chunks.map(digest).collect()
 }
 
 /// Which buffer is this version's.

@@ -251,6 +251,9 @@ pub struct SnapshotReply {
     /// the optimiser's steps; absent: the image's metadata says it (version 1)
     #[prost(uint64, optional, tag = "6")]
     pub adam_step: ::core::option::Option<u64>,
+    /// of the image, 32 bytes; the leader's own record, of what it sent to be copied
+    #[prost(bytes = "vec", optional, tag = "7")]
+    pub blake3: ::core::option::Option<::prost::alloc::vec::Vec<u8>>,
 }
 /// A version that can be fetched at one place, with the manifest to check it by.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -306,6 +309,9 @@ pub struct Manifest {
     /// which bytes each rank of the trainer holds, in rank order
     #[prost(message, repeated, tag = "7")]
     pub shards: ::prost::alloc::vec::Vec<Shard>,
+    /// 32 bytes of each chunk, in order; empty where versions stay on one machine
+    #[prost(bytes = "vec", tag = "8")]
+    pub chunk_blake3: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

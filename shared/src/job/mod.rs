@@ -179,6 +179,7 @@ impl Job {
             .chain(of_command.into_iter().flatten().flatten())
             .chain(of_trainer)
             .chain(of_agent)
+            .chain(self.checkpoint.remote_signing_key_file.as_mut())
             .chain(self.services.values_mut().map(|s| &mut s.cwd))
         {
             *path = fold_dots(&base_dir.join(&*path));
@@ -221,6 +222,9 @@ impl Job {
         }
         for service in self.services.values() {
             also("service.cwd", &service.cwd);
+        }
+        if let Some(file) = &self.checkpoint.remote_signing_key_file {
+            also("checkpoint.remote_signing_key_file", file);
         }
         files
     }

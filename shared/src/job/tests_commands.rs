@@ -152,7 +152,10 @@ fn a_job_with_engines_and_no_nodes_gets_a_node_that_fits() {
 
 #[test]
 fn paths_of_commands_become_absolute_and_must_be_there() {
-    let mut job = engines("[service.judge]\nargv=['j']\ncwd='../judge'\n");
+    let mut job = engines(
+        "[service.judge]\nargv=['j']\ncwd='../judge'\n[checkpoint]\nremote='s3://b'\n\
+         remote_signing_key_file='keys/bucket'\n",
+    );
     job.resolve(Path::new("/srv/jobs"));
     let files = job.required_files();
     let files = files.iter().map(|f| (f.key, f.path.to_str().unwrap()));
@@ -163,6 +166,10 @@ fn paths_of_commands_become_absolute_and_must_be_there() {
             ("rollout.command.cwd", "/srv/jobs/run"),
             ("rollout.command.api_key_file", "/srv/jobs/keys/engine"),
             ("service.cwd", "/srv/judge"),
+            (
+                "checkpoint.remote_signing_key_file",
+                "/srv/jobs/keys/bucket"
+            ),
         ]
     );
     let command = job.rollout.command.unwrap();

@@ -60,7 +60,14 @@ impl Job {
 
     fn check_remote(&self) -> Result<(), Problem> {
         let Some(url) = &self.checkpoint.remote else {
-            return Ok(());
+            return match &self.checkpoint.remote_signing_key_file {
+                None => Ok(()),
+                Some(file) => {
+                    let must = "name the object store that is signed for as `checkpoint.remote`";
+                    let key = "checkpoint.remote_signing_key_file";
+                    Err(bad(key, file.display(), must))
+                }
+            };
         };
         let known = [
             "s3://", "s3a://", "gs://", "az://", "abfs://", "abfss://", "file:///",

@@ -29,8 +29,13 @@ pub struct Manifest {
     pub bytes: u64,
     /// Size of every chunk but the last, which may be shorter.
     pub chunk_bytes: u64,
-    /// Digest of each chunk (xxh3-64, seed 0), in order.
+    /// Digest of each chunk (xxh3-64, seed 0), in order: finds damage, and forgeries not, for other
+    /// bytes with the same digest can be made.
     pub chunk_xxh3: Vec<u64>,
+    /// BLAKE3 of each chunk, in order, where versions leave the publisher's machine; empty where they
+    /// do not. What another machine sends counts by these alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub chunk_blake3: Vec<[u8; 32]>,
     /// The tensors by offset; together they are the buffer, without gaps.
     pub tensors: Vec<TensorSpec>,
     /// Which bytes of the buffer each rank of the trainer holds, in rank order: a rank's region is
@@ -55,6 +60,14 @@ pub enum ManifestError {
         /// Size of a chunk.
         chunk_bytes: u64,
         /// Chunks that makes.
+        expected: u64,
+        /// Digests given.
+        got: u64,
+    },
+    /// Some chunks have a BLAKE3 digest, and others do not.
+    #[error("{got} BLAKE3 digests for {expected} chunks: there has to be one of each, or none")]
+    Blake3Count {
+        /// Chunks of the version.
         expected: u64,
         /// Digests given.
         got: u64,
@@ -154,6 +167,18 @@ pub enum ChunkError {
         /// The bytes' digest.
         got: u64,
     },
+    /// Other bytes than the published ones, made so that the quick digest does not tell.
+    #[error("chunk {chunk} is not the published one: its BLAKE3 digest is another")]
+    Forged {
+        /// The chunk.
+        chunk: u64,
+    },
+    /// Bytes of another machine, of which nobody can say whether they were published.
+    #[error(
+        "the manifest has no BLAKE3 digests, and without them nothing counts that comes from another \
+         machine: let the trainer run this build of robust, and reach it by a road between machines"
+    )]
+    Nameless,
 }
 
 impl Manifest {
@@ -176,6 +201,7 @@ impl Manifest {
             bytes,
             chunk_bytes,
             chunk_xxh3,
+            chunk_blake3: Vec::new(),
             tensors,
             shards: vec![Range {
                 start: 0,
@@ -189,6 +215,18 @@ impl Manifest {
     /// The same, held by these ranks.
     pub fn held_by(mut self, shards: Vec<Range<u64>>) -> Result<Self, ManifestError> {
         self.shards = shards;
+        self.check()?;
+        Ok(self)
+    }
+
+    /// The same with BLAKE3 digests of the chunks of this buffer, which is the one that it was built of:
+    /// so that they can be verified on other machines.
+    pub fn named_by(mut self, buffer: &[u8]) -> Result<Self, ManifestError> {
+        let step = usize::try_from(self.chunk_bytes).unwrap_or(usize::MAX);
+        let chunks = buffer.chunks(step.max(1));
+        self.chunk_blake3 = chunks
+            .map(|chunk| *blake3::hash(chunk).as_bytes())
+            .collect();
         self.check()?;
         Ok(self)
     }
@@ -209,6 +247,10 @@ impl Manifest {
                 expected,
                 got,
             });
+        }
+        let got = self.chunk_blake3.len() as u64;
+        if got != 0 && got != expected {
+            return Err(ManifestError::Blake3Count { expected, got });
         }
         let mut names = BTreeSet::new();
         let mut end = 0_u64;
@@ -279,13 +321,36 @@ impl Manifest {
         Some(start..start.saturating_add(self.chunk_bytes).min(self.bytes))
     }
 
-    /// Chunks that are the same bytes at the same place in another version, in order.
+    /// Chunks that are the same bytes at the same place in another version, in order: by all digests
+    /// that this one has of them.
     pub fn same_chunks(&self, other: &Self) -> impl Iterator<Item = u64> {
         let digests = self.chunk_xxh3.iter().zip(&other.chunk_xxh3);
         (0..).zip(digests).filter_map(|(chunk, (own, others))| {
-            let same = own == others && self.chunk_range(chunk) == other.chunk_range(chunk);
+            let same = own == others
+                && self.chunk_range(chunk) == other.chunk_range(chunk)
+                && (!self.has_blake3() || self.blake3_of(chunk) == other.blake3_of(chunk));
             same.then_some(chunk)
         })
+    }
+
+    /// Whether bytes of another machine can be verified by it.
+    pub fn has_blake3(&self) -> bool {
+        !self.chunk_blake3.is_empty()
+    }
+
+    /// The BLAKE3 digest of a chunk; none where there is no such chunk, or none has one.
+    pub fn blake3_of(&self, chunk: u64) -> Option<&[u8; 32]> {
+        self.chunk_blake3.get(usize::try_from(chunk).ok()?)
+    }
+
+    /// Whether bytes of this BLAKE3 digest, of a chunk that [`Self::verify_digest`] let pass, are the
+    /// published ones, whoever sent them.
+    pub fn verify_blake3(&self, chunk: u64, digest: &[u8; 32]) -> Result<(), ChunkError> {
+        match self.blake3_of(chunk) {
+            None => Err(ChunkError::Nameless),
+            Some(published) if published == digest => Ok(()),
+            Some(_) => Err(ChunkError::Forged { chunk }),
+        }
     }
 
     /// Whether these are the published bytes of a chunk.
@@ -325,11 +390,15 @@ impl Manifest {
         Ok(())
     }
 
-    /// Names version and content: blake3 (derive-key context `robust manifest v2`) over, all numbers
-    /// as 8 bytes little-endian: version, what [`Self::content_digest`] covers, number of ranks, and
-    /// of each the first byte it holds and the end.
+    /// Names version and content: blake3 (derive-key context `robust manifest v2`, or `robust manifest
+    /// v3` of one with BLAKE3 digests) over, all numbers as 8 bytes little-endian: version, what
+    /// [`Self::content_digest`] covers, number of ranks, and of each the first byte it holds and the end.
     pub fn digest(&self) -> [u8; 32] {
-        let mut hasher = blake3::Hasher::new_derive_key("robust manifest v2");
+        let context = match self.has_blake3() {
+            true => "robust manifest v3",
+            false => "robust manifest v2",
+        };
+        let mut hasher = blake3::Hasher::new_derive_key(context);
         number(&mut hasher, self.version.0);
         self.hash_content(&mut hasher);
         number(&mut hasher, self.shards.len() as u64);
@@ -342,9 +411,14 @@ impl Manifest {
 
     /// Names the content, whatever its version: blake3 (context `robust weights v1`) over bytes,
     /// chunk_bytes, number of chunks, their digests, number of tensors, and of each: name (length,
-    /// UTF-8), dtype (length, UTF-8), number of dimensions, dimensions, offset, bytes.
+    /// UTF-8), dtype (length, UTF-8), number of dimensions, dimensions, offset, bytes. Of a manifest
+    /// with BLAKE3 digests (context `robust weights v2`) these follow, 32 bytes each.
     pub fn content_digest(&self) -> [u8; 32] {
-        let mut hasher = blake3::Hasher::new_derive_key("robust weights v1");
+        let context = match self.has_blake3() {
+            true => "robust weights v2",
+            false => "robust weights v1",
+        };
+        let mut hasher = blake3::Hasher::new_derive_key(context);
         self.hash_content(&mut hasher);
         *hasher.finalize().as_bytes()
     }
@@ -373,6 +447,9 @@ impl Manifest {
             }
             number(hasher, tensor.offset);
             number(hasher, tensor.bytes);
+        }
+        for digest in &self.chunk_blake3 {
+            hasher.update(digest);
         }
     }
 }

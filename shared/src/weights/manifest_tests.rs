@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use super::*;
+use crate::forge;
 use proptest::prelude::*;
 
 /// One tensor of F32 over the whole buffer.
@@ -85,6 +86,72 @@ fn the_digest_covers_every_field_and_the_content_digest_all_but_version_and_hold
             "change {at}"
         );
     }
+}
+
+/// A manifest of two chunks with BLAKE3 digests, and its bytes.
+fn named() -> (Manifest, Vec<u8>) {
+    let buffer: Vec<u8> = (0..8192_u32).map(|at| (at * 31 + at / 251) as u8).collect();
+    let built = Manifest::build(WeightVersion(3), &buffer, 4096, whole(buffer.len()));
+    (built.unwrap().named_by(&buffer).unwrap(), buffer)
+}
+
+#[test]
+fn a_chunk_made_to_have_the_published_xxh3_is_refused_by_its_blake3() {
+    let (manifest, buffer) = named();
+    let published = &buffer[4096..];
+    let forged = forge::same_xxh3(published, &[0x55; 4096]);
+    assert_ne!(forged, published);
+    let stand_in = forged.iter().filter(|byte| **byte == 0x55).count();
+    assert!(
+        stand_in > 1900,
+        "three blocks of four are forged, ten words of sixteen: {stand_in}"
+    );
+    assert_eq!(
+        manifest.verify_chunk(1, &forged),
+        Ok(()),
+        "XXH3 does not tell"
+    );
+    let blake3 = |bytes: &[u8]| *blake3::hash(bytes).as_bytes();
+    assert_eq!(manifest.verify_blake3(1, &blake3(published)), Ok(()));
+    let refused = manifest.verify_blake3(1, &blake3(&forged)).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "chunk 1 is not the published one: its BLAKE3 digest is another"
+    );
+}
+
+#[test]
+fn a_manifest_without_blake3_digests_vouches_for_no_other_machine() {
+    let (named, buffer) = named();
+    let mut plain = named.clone();
+    plain.chunk_blake3.clear();
+    assert!(named.has_blake3() && !plain.has_blake3());
+    let digest = *blake3::hash(&buffer[..4096]).as_bytes();
+    assert_eq!(plain.verify_blake3(0, &digest), Err(ChunkError::Nameless));
+    assert_ne!(named.digest(), plain.digest());
+    assert_ne!(named.content_digest(), plain.content_digest());
+    assert_eq!(named.same_chunks(&plain).count(), 0, "nobody can say so");
+    assert_eq!(plain.same_chunks(&named).count(), 2);
+}
+
+#[test]
+fn chunks_of_two_versions_are_the_same_only_by_all_their_digests() {
+    let (first, buffer) = named();
+    let mut second = first.clone();
+    assert_eq!(first.same_chunks(&second).collect::<Vec<_>>(), [0, 1]);
+    let forged = forge::same_xxh3(&buffer[..4096], &[0x55; 4096]);
+    second.chunk_blake3[0] = *blake3::hash(&forged).as_bytes();
+    assert_eq!(first.same_chunks(&second).collect::<Vec<_>>(), [1]);
+    assert_ne!(first.digest(), second.digest());
+    assert_ne!(first.content_digest(), second.content_digest());
+    second.chunk_blake3.pop();
+    assert!(matches!(
+        second.check(),
+        Err(ManifestError::Blake3Count {
+            expected: 2,
+            got: 1
+        })
+    ));
 }
 
 #[test]
@@ -186,7 +253,10 @@ proptest! {
         let (name, dtype) = ("w".to_owned(), "F32".to_owned());
         let tensors = vec![TensorSpec { name, dtype, shape, offset, bytes }];
         let (version, shards) = (WeightVersion(1), vec![offset..at, at..bytes]);
-        let manifest = Manifest { version, bytes, chunk_bytes, chunk_xxh3, tensors, shards };
+        let chunk_blake3 = vec![[7; 32]; chunk_xxh3.len()];
+        let manifest = Manifest {
+            version, bytes, chunk_bytes, chunk_xxh3, chunk_blake3, tensors, shards,
+        };
         let _ = (manifest.check(), manifest.verify_chunk(at, b"x"), manifest.digest());
     }
 }

@@ -101,11 +101,17 @@ fn described(bytes: &mut Bytes<'_>) -> Manifest {
         0 => chunks,
         _ => total.div_ceil(chunk_bytes).min(CHUNKS),
     };
+    let named = match bytes.below(3) {
+        0 => chunks,
+        1 => u64::from(bytes.byte()),
+        _ => 0,
+    };
     Manifest {
         version: WeightVersion(bytes.number()),
         bytes: total,
         chunk_bytes,
         chunk_xxh3: (0..chunks).map(|_| u64::from(bytes.byte())).collect(),
+        chunk_blake3: (0..named).map(|_| [bytes.byte(); 32]).collect(),
         tensors,
         shards,
     }

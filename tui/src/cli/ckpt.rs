@@ -72,6 +72,9 @@ pub struct RemoteArgs {
     /// Of this run only: a life of a job, as `ckpt ls --remote` shows it
     #[arg(long, value_name = "RUN", requires = "remote")]
     pub run: Option<String>,
+    /// What it has to be signed with; by default the job's own key, of its own store
+    #[arg(long, value_name = "FILE", requires = "remote")]
+    pub signing_key_file: Option<PathBuf>,
 }
 
 /// Which checkpoint.

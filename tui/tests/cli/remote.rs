@@ -2,7 +2,7 @@
 use super::{err, out, run};
 use robust_ckpt::disk::RealDisk;
 use robust_ckpt::{Checkpoint, Shard, manifest};
-use robust_remote::{Local, Remote};
+use robust_remote::{Local, Remote, SigningKey};
 use robust_shared::ids::{Generation, Step};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -35,6 +35,11 @@ impl Bench {
 
     /// Puts a checkpoint of one rank there.
     fn put(&self, run: &str, generation: u64, step: u64) {
+        self.put_signed(run, generation, step, None);
+    }
+
+    /// The same, signed if there is a key.
+    fn put_signed(&self, run: &str, generation: u64, step: u64, key: Option<SigningKey>) {
         let dir = self.dir.path().join(format!("{run}-step-{step}"));
         std::fs::create_dir_all(&dir).unwrap();
         let data = vec![step as u8; 1000];
@@ -58,7 +63,7 @@ impl Bench {
             dir: dir.clone(),
         };
         manifest::store(&RealDisk, &made).unwrap();
-        let remote = Remote::open(&self.url).unwrap();
+        let remote = Remote::open(&self.url).unwrap().signed_with(key);
         let local = Local::open(&dir).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         let sent = &mut |_| ();
@@ -95,6 +100,39 @@ fn steps(of: &Value) -> Vec<u64> {
 fn is_refused(output: &Output, words: &str) {
     assert_eq!(output.status.code(), Some(2), "{}", out(output));
     assert!(err(output).contains(words), "{}", err(output));
+}
+
+#[test]
+fn with_a_signing_key_only_what_is_signed_by_it_is_of_use() {
+    let bench = Bench::new();
+    let file = bench.dir.path().join("bucket.key");
+    std::fs::write(&file, "k".repeat(64)).unwrap();
+    let set_mode = |mode| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(&file, mode).unwrap();
+    };
+    set_mode(0o600);
+    let key = SigningKey::read(&file).unwrap();
+    bench.put_signed("r", 1, 4, Some(key));
+    bench.put("r", 1, 9);
+    let path = file.to_str().unwrap();
+    let with_key = ["--signing-key-file", path];
+    let listed = bench.json(&[&["ls"], &with_key[..]].concat());
+    let (signed, other) = (&listed["checkpoints"][0], &listed["checkpoints"][1]);
+    assert_eq!(
+        (&signed["step"], &signed["complete"]),
+        (&4.into(), &true.into())
+    );
+    let reason = other["reason"].as_str().unwrap();
+    assert!(reason.contains("it is not signed"), "{reason}");
+    let verified = bench.ckpt(&[&["verify"], &with_key[..]].concat());
+    assert_eq!(verified.status.code(), Some(1), "{}", out(&verified));
+    let fetched = bench.ckpt(&[&["fetch", "latest"], &with_key[..]].concat());
+    assert!(fetched.status.success(), "{}", err(&fetched));
+    assert!(bench.state().join("ckpt/step-4").is_dir());
+    assert_eq!(bench.steps(), [4, 9], "who names no key takes all");
+    set_mode(0o644);
+    is_refused(&bench.ckpt(&[&["ls"], &with_key[..]].concat()), "chmod 600");
 }
 
 #[test]

@@ -252,6 +252,7 @@ impl Hands for Work {
             generation: self.of.generation,
             // An optimiser's steps are among the program's own tensors.
             adam_step: Some(step),
+            blake3: None,
         })
     }
 

@@ -25,7 +25,18 @@ impl Far {
     async fn history(&self) -> Result<Vec<Kept>, String> {
         let all = self.remote.list(&self.run).await;
         let mut all = all.map_err(|e| e.to_string())?;
+        let mut passed_over = Vec::new();
+        for kept in &all {
+            if let Err(why) = &kept.manifest {
+                tracing::warn!("{} in {} is not used: {why}", kept.place, self.remote.url());
+                passed_over.push(format!("{} is not used: {why}", kept.place));
+            }
+        }
         all.retain(|kept| kept.manifest.is_ok());
+        // Damaged, or not signed by the job's key: with nothing else there, that is why.
+        if let Some(why) = passed_over.pop().filter(|_| all.is_empty()) {
+            return Err(why);
+        }
         // What a later gang did again did not happen.
         let undone = |kept: &Kept| {
             all.iter()

@@ -1,7 +1,7 @@
 //! What other nodes hold in their memory, brought back when it is not in this machine's any more.
 use super::Source;
 use crate::control::{GangWorkEvent, shard_from_wire};
-use crate::nodes::{Expected, Orders, Shards, taken};
+use crate::nodes::{Brought, Expected, Orders, Shards, taken};
 use crate::snapshots::SnapshotShards;
 use crate::tell::Tell;
 use futures::FutureExt;
@@ -13,7 +13,7 @@ use robust_shared::dispatch::calls::Shard;
 use robust_shared::ids::Step;
 use robust_shared::replicas::ShardKey;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -140,10 +140,10 @@ impl PeerMemory {
         let mut why = format!("nobody holds the shard of rank {}", key.rank);
         for holder in holders.unwrap_or_default() {
             match self.ask(key, shard, &holder).await {
-                Ok((path, xxh3)) => {
+                Ok(Brought { path, digests }) => {
                     return Ok(v1::SnapshotReply {
                         path: path.display().to_string(),
-                        xxh3: Some(xxh3),
+                        xxh3: Some(digests.xxh3),
                         ..shard.clone()
                     });
                 }
@@ -163,7 +163,7 @@ impl PeerMemory {
         key: ShardKey,
         shard: &v1::SnapshotReply,
         holder: &PeerHolder,
-    ) -> Result<(PathBuf, u64), String> {
+    ) -> Result<Brought, String> {
         let of = (key.step.0, key.rank);
         let mut expected = self.peers.shards.expect(of, &holder.name, shard.bytes);
         let wanted = shard.xxh3.or(holder.xxh3);
@@ -187,13 +187,28 @@ impl PeerMemory {
                 () = self.refused(key, &holder.name) => Err("it does not have it any more".to_owned()),
             }
         };
-        let (path, xxh3) = arriving.await?;
-        match wanted {
-            Some(wanted) if wanted != xxh3 => Err(format!(
+        let brought = arriving.await?;
+        let xxh3 = brought.digests.xxh3;
+        if let Some(wanted) = wanted.filter(|wanted| *wanted != xxh3) {
+            return Err(format!(
                 "it has the digest {xxh3:016x} instead of {wanted:016x}"
-            )),
-            _ => Ok((path, xxh3)),
+            ));
         }
+        // Other bytes with that digest can be made, and what it holds was made here.
+        match self.blake3_of(shard) {
+            Some(sent) if sent != brought.digests.blake3 => {
+                Err("it is not what it was sent: its BLAKE3 digest is another".to_owned())
+            }
+            _ => Ok(brought),
+        }
+    }
+
+    /// Of a shard that was sent to be copied; none where no life of this build did so.
+    fn blake3_of(&self, shard: &v1::SnapshotReply) -> Option<[u8; 32]> {
+        let recorded = shard.blake3.as_deref();
+        let recorded = recorded.and_then(|blake3| blake3.try_into().ok());
+        let read = || Some(self.peers.shards.digest_read(shard)?.blake3);
+        recorded.or_else(read)
     }
 
     /// Waits until a node says that it does not hold a shard.
@@ -211,7 +226,7 @@ impl PeerMemory {
 }
 
 /// Waits for as long as bytes come.
-async fn patient(expected: &mut Expected) -> Result<(PathBuf, u64), String> {
+async fn patient(expected: &mut Expected) -> Result<Brought, String> {
     loop {
         let before = expected.came();
         match timeout(SILENCE, expected.here()).await {
@@ -248,5 +263,97 @@ impl Source for PeerMemory {
 
     fn shards(&self, step: Step) -> BoxFuture<'_, Result<Vec<Shard>, String>> {
         self.bring(step).boxed()
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../../shared/src/forge.rs"]
+mod forge;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use robust_shared::ids::Generation;
+    use tokio::sync::mpsc;
+    use xxhash_rust::xxh3::xxh3_64;
+
+    const STEP: u64 = 3;
+
+    fn image() -> Vec<u8> {
+        (0..8192_u32).map(|at| (at * 31 + at / 251) as u8).collect()
+    }
+
+    /// What a restore says when it asks node `b`, which gives these bytes, for the shard that the leader lost.
+    async fn brought(gives: &[u8], sent: Option<&[u8]>) -> Result<Vec<Shard>, String> {
+        let temp = tempfile::tempdir().unwrap();
+        let shards = Shards::new(temp.path().to_owned(), temp.path().join("ckpt"));
+        let lost = v1::SnapshotReply {
+            step: STEP,
+            generation: 1,
+            bytes: gives.len() as u64,
+            path: temp.path().join("lost").display().to_string(),
+            xxh3: Some(xxh3_64(gives)),
+            blake3: sent.map(|sent| blake3::hash(sent).as_bytes().to_vec()),
+            ..Default::default()
+        };
+        let snapshot = SnapshotShards {
+            generation: Generation(1),
+            shards: vec![lost],
+        };
+        let (orders, mut given) = mpsc::unbounded_channel();
+        let holder = PeerHolder {
+            name: "b".to_owned(),
+            xxh3: Some(xxh3_64(gives)),
+            orders,
+        };
+        let held = [(key(Step(STEP), &snapshot, 0), vec![holder])];
+        let view = PeerView {
+            held: held.into(),
+            away: 0,
+            nodes: 1,
+        };
+        let (_kept, view) = watch::channel(Arc::new(view));
+        let (events, _heard) = mpsc::unbounded_channel::<GangWorkEvent>();
+        let peers = Peers {
+            view,
+            shards: shards.clone(),
+            events: Tell::into_channel(&events),
+        };
+        let memory = PeerMemory::new([(Step(STEP), snapshot)].into(), peers);
+        let node = async {
+            given.recv().await.unwrap();
+            let header = v1::ShardHeader {
+                step: STEP,
+                bytes: gives.len() as u64,
+                ..Default::default()
+            };
+            let mut keeping = shards.keep(header, "b").unwrap();
+            keeping.add(gives).unwrap();
+            keeping.finish(Some(xxh3_64(gives))).unwrap();
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            brought = memory.bring(Step(STEP)) => brought,
+            () = node => Err("the node ended".to_owned()),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_copy_made_to_have_the_digest_of_what_was_lost_does_not_come_back() {
+        let image = image();
+        assert!(brought(&image, Some(&image)).await.is_ok());
+        let forged = forge::same_xxh3(&image, &[0x3f; 8192]);
+        assert_eq!(xxh3_64(&forged), xxh3_64(&image), "XXH3 does not tell");
+        let refused = brought(&forged, Some(&image)).await.unwrap_err();
+        assert_eq!(
+            refused,
+            "the shard of rank 0 on b: it is not what it was sent: its BLAKE3 digest is another"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_copy_that_an_earlier_build_had_made_comes_back_by_its_xxh3() {
+        assert!(brought(&image(), None).await.is_ok());
     }
 }

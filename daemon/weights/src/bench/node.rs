@@ -190,6 +190,7 @@ impl Trainer {
                 bytes,
                 chunk_bytes: 0,
                 chunk_xxh3: Vec::new(),
+                chunk_blake3: Vec::new(),
                 tensors: Vec::new(),
                 shards: Vec::new(),
             }),

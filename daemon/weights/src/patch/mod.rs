@@ -22,8 +22,8 @@
 //! cache. What the versions in between were nobody asks: only the last one's digest counts.
 //!
 //! # Rules
-//! - **P-1** A patch is never believed: the chunk that it makes is verified as any other, and comes whole
-//!   if it is wrong.
+//! - **P-1** A patch is never believed: the chunk that it makes is verified as any other that came from
+//!   another machine, by XXH3 and BLAKE3, and comes whole if it is wrong.
 //! - **P-2** Readers wait for patches for a few seconds at most (`build`): who has none any more, or never
 //!   will, refuses, and readers ask for whole chunks.
 //! - **P-3** A relay passes on every patch that it got, also one that made nothing good there: what is wrong

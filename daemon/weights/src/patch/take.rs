@@ -277,6 +277,10 @@ impl Take<'_> {
             .manifest
             .verify_digest(chunk, bytes.len() as u64, || digest);
         verified.map_err(|e| text(&e))?;
+        // Patches travel between machines, where the quick digest is no proof.
+        let blake3 = *blake3::hash(bytes).as_bytes();
+        let verified = self.manifest.verify_blake3(chunk, &blake3);
+        verified.map_err(|e| text(&e))?;
         Ok(range)
     }
 }

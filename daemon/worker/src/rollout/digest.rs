@@ -31,8 +31,12 @@ fn attempt(slots: &Slots) -> Option<Digest> {
     let found = buffer
         .with_bytes(|bytes| {
             let tensors = known.tensors.clone();
-            let built = Manifest::build(served.version, bytes, known.chunk_bytes, tensors);
-            built?.held_by(known.shards.clone())
+            let built = Manifest::build(served.version, bytes, known.chunk_bytes, tensors)?;
+            let built = match known.has_blake3() {
+                true => built.named_by(bytes)?,
+                false => built,
+            };
+            built.held_by(known.shards.clone())
         })
         .ok()?
         .ok()?;

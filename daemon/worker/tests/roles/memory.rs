@@ -73,7 +73,8 @@ fn a_rollout_holds_two_versions_of_the_weights_and_no_third() {
         let fill = |all: &mut [u8]| all.iter_mut().step_by(61).for_each(|b| *b = version as u8);
         buffer.with_bytes_mut(fill).unwrap();
         let of = |all: &[u8]| {
-            Manifest::build(WeightVersion(version), all, MIB, tensor_specs(&layout)).unwrap()
+            let built = Manifest::build(WeightVersion(version), all, MIB, tensor_specs(&layout));
+            built.unwrap().named_by(all).unwrap()
         };
         let manifest = to_proto(&buffer.with_bytes(of).unwrap());
         let exposed = transport.expose(Arc::clone(&buffer)).unwrap();

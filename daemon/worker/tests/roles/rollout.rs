@@ -39,6 +39,7 @@ pub fn source(seed: u64, version: u64) -> Source {
     let bytes = model.params().as_bytes();
     let manifest =
         weights::Manifest::build(WeightVersion(version), bytes, CHUNK_BYTES, tensors).unwrap();
+    let manifest = manifest.named_by(bytes).unwrap();
     let exposed = transport.expose(buffer).unwrap();
     Source {
         transport,

@@ -246,7 +246,8 @@ fn manifest_of(model: &Qwen3, version: u64) -> Manifest {
     let built = weights::Manifest::build(WeightVersion(version), bytes, 4096, tensors);
     // Both ranks hold all of it.
     let whole = 0..bytes.len() as u64;
-    to_proto(&built.unwrap().held_by(vec![whole; 2]).unwrap())
+    let named = built.unwrap().named_by(bytes).unwrap();
+    to_proto(&named.held_by(vec![whole; 2]).unwrap())
 }
 
 pub fn worked(replies: &[CallReply]) {

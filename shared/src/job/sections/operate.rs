@@ -4,6 +4,7 @@ use super::command::Dtype;
 use crate::core::{Budget, Budgets, FaultKind, Labels};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// `[checkpoint]`: checkpoints on disk; shared-memory snapshots are taken at every step anyway.
@@ -24,6 +25,10 @@ pub struct Checkpoint {
     /// `gs://BUCKET/PREFIX`, `az://CONTAINER/PREFIX` or `file:///FOLDER`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote: Option<String>,
+    /// A file with a secret of 32 bytes or more, readable by its owner only. With it what is put there is
+    /// signed, and nothing is taken back that is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remote_signing_key_file: Option<PathBuf>,
     /// At least so many steps between checkpoints that are put there; 1: each one.
     pub remote_every: u64,
 }
@@ -62,6 +67,7 @@ impl Default for Checkpoint {
             keep_best: 0,
             publish_after: PublishAfter::default(),
             remote: None,
+            remote_signing_key_file: None,
             remote_every: 1,
         }
     }

@@ -5,7 +5,7 @@ use crate::error::CliError;
 use crate::format;
 use crate::paint::Paint;
 use crate::table::Table;
-use robust_remote::{Kept, Remote, RemoteError};
+use robust_remote::{Kept, Remote, RemoteError, SigningKey};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -19,15 +19,23 @@ impl Far {
     /// The store that is named, or else that of the state directory's job.
     pub fn open(args: &RemoteArgs, dir: &Path) -> Result<Self, CliError> {
         let named = args.remote.clone().filter(|url| !url.is_empty());
-        let url = match named {
-            Some(url) => url,
-            None => job_of(dir)?.checkpoint.remote.ok_or_else(|| {
-                let text = "the job has no `checkpoint.remote`; name a store with --remote=URL";
-                CliError::Usage(text.to_owned())
-            })?,
+        let given = args.signing_key_file.clone();
+        let (url, key_file) = match named {
+            Some(url) => (url, given),
+            None => {
+                let kept = job_of(dir)?.checkpoint;
+                let url = kept.remote.ok_or_else(|| {
+                    let text = "the job has no `checkpoint.remote`; name a store with --remote=URL";
+                    CliError::Usage(text.to_owned())
+                })?;
+                (url, given.or(kept.remote_signing_key_file))
+            }
         };
+        let usage = |error: RemoteError| CliError::Usage(error.to_string());
+        let signing_key = key_file.as_deref().map(SigningKey::read).transpose();
+        let remote = Remote::open(&url).map_err(usage)?;
         Ok(Self {
-            remote: Remote::open(&url).map_err(|e| CliError::Usage(e.to_string()))?,
+            remote: remote.signed_with(signing_key.map_err(usage)?),
             run: args.run.clone(),
         })
     }
