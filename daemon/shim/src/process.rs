@@ -77,11 +77,21 @@ pub enum StartError {
     },
     /// The job file wants the state directory hidden, or another user, and that cannot be had here.
     #[error(
-        "the state directory cannot be hidden from the program: {0}; permit user namespaces (sysctl \
-         user.max_user_namespaces), run robustd as root and name a `user` in the command's table, or set \
-         job.hide_state"
+        "the state directory cannot be hidden from the program: {0}; as root name a `user` in the command's table \
+         (robustd has to be permitted to mount, CAP_SYS_ADMIN), as another user permit user namespaces (sysctl \
+         user.max_user_namespaces), or leave `user` out and set job.hide_state"
     )]
     NotHidden(#[from] robust_tree::NotHidden),
+    /// The state directory lies where the user does not come.
+    #[error(
+        "its user may not pass {}, which is on the way to its folders: name another folder with --state-dir, or open \
+         that one to passing (chmod o+x)",
+        path.display()
+    )]
+    Closed {
+        /// The folder on the way.
+        path: PathBuf,
+    },
     /// It would not find itself.
     #[error(
         "it starts in {}, which is hidden from it with the state directory: keep programs and state directory apart",

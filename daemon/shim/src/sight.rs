@@ -8,7 +8,7 @@
 //!    engine-agent-0/                                seen; keys that it is to read are copied into it
 //! ```
 //! A program of robustd's own user is put into a user namespace for it, one of another user sees them as that user.
-//! Whatever its user, the folders that it gets are made its own before it starts, while nothing of it lives.
+//! Folders that are still this process's are made that user's before its first program starts.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -59,6 +59,10 @@ impl Sight<'_> {
             user: user.cloned(),
         };
         if let Some(user) = user {
+            let closed = hidden.covered.iter().find_map(|of| closed_to(of, user));
+            if let Some(path) = closed {
+                return Err(StartError::Closed { path });
+            }
             self.give(user)?;
         } else if self.hide == HideState::Off {
             return Ok(None);
@@ -116,15 +120,14 @@ impl Sight<'_> {
         let (root, run) = (self.home.root(), self.home.run());
         let passable = fs::set_permissions(root, fs::Permissions::from_mode(0o711));
         given(root, passable)?;
-        given(&run, own_all(&run, user))?;
-        given(self.folder, own_all(self.folder, user))?;
-        // Some programs open their output again, by its name in /proc.
-        let log = io::stderr();
-        let (uid, gid) = (
-            rustix::fs::Uid::from_raw(user.uid()),
-            rustix::fs::Gid::from_raw(user.gid()),
-        );
-        let _ = rustix::fs::fchown(log.as_fd(), Some(uid), Some(gid));
+        given(&run, give_all(&run, user))?;
+        given(self.folder, give_all(self.folder, user))?;
+        // Some programs open their output again, by its name in /proc; a terminal is not theirs.
+        if let Ok(log) = io::stderr().as_fd().try_clone_to_owned().map(File::from)
+            && log.metadata().is_ok_and(|about| about.is_file())
+        {
+            let _ = std::os::unix::fs::fchown(&log, Some(user.uid()), Some(user.gid()));
+        }
         Ok(())
     }
 
@@ -162,21 +165,47 @@ fn sees_its_folder(hidden: &Hidden, cwd: &Path) -> bool {
     within(&hidden.kept) || !within(&hidden.covered)
 }
 
-/// Gives a folder and all in it to a user, if it is not his yet. Links are given, not followed.
-fn own_all(path: &Path, user: &User) -> io::Result<()> {
-    let device = fs::symlink_metadata(path)?.dev();
-    let mut left = vec![path.to_owned()];
-    while let Some(path) = left.pop() {
-        let about = fs::symlink_metadata(&path)?;
-        if about.dev() != device {
-            continue;
+/// Gives a folder of this process and all in it to a user. One that is his by now is left as it is: what he may
+/// have put there is not followed.
+fn give_all(path: &Path, user: &User) -> io::Result<()> {
+    let about = fs::symlink_metadata(path)?;
+    let us = rustix::process::geteuid().as_raw();
+    match about.uid() {
+        owner if owner == user.uid() => return Ok(()),
+        owner if owner == us && about.is_dir() => {}
+        owner => {
+            return Err(io::Error::other(format!(
+                "it belongs to uid {owner}: an earlier `user` of this program; give it to the one of now, or remove it"
+            )));
         }
-        if about.is_dir() {
-            for entry in fs::read_dir(&path)? {
-                left.push(entry?.path());
-            }
+    }
+    // Nobody else gets into it before it is given itself, at last.
+    fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
+    let mut left: Vec<PathBuf> = entries(path)?;
+    while let Some(path) = left.pop() {
+        if fs::symlink_metadata(&path)?.is_dir() {
+            left.extend(entries(&path)?);
         }
         lchown(&path, Some(user.uid()), Some(user.gid()))?;
     }
-    Ok(())
+    lchown(path, Some(user.uid()), Some(user.gid()))
+}
+
+fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder)?;
+    entries.map(|entry| Ok(entry?.path())).collect()
+}
+
+/// A folder on the way to this one that the user may not pass.
+fn closed_to(path: &Path, user: &User) -> Option<PathBuf> {
+    let passes = |folder: &&Path| {
+        let Ok(about) = fs::metadata(folder) else {
+            return false;
+        };
+        let mode = about.mode();
+        let own = about.uid() == user.uid() && mode & 0o100 != 0;
+        own || mode & 0o001 != 0 || (about.gid() == user.gid() && mode & 0o010 != 0)
+    };
+    let mut around = path.ancestors().skip(1);
+    around.find(|folder| !passes(folder)).map(Path::to_owned)
 }

@@ -67,7 +67,7 @@ impl Listeners {
                 let tokens = Tokens {
                     operator: Token::load_or_create(&state.token())?,
                     viewer: viewer.map(Token::load_or_create_shared).transpose()?,
-                    break_glass: break_glass.map(Token::load_or_create_shared).transpose()?,
+                    break_glass: break_glass.map(Token::load_or_create).transpose()?,
                 };
                 let door = tokens.door().map_err(no_tls("TLS for robustctl"))?;
                 Some((bind_tcp("--listen", addr).await?, door))

@@ -89,14 +89,15 @@ impl ControlService {
 
 /// Waits no longer for those who have no certificate by the authority in force.
 fn leave_behind(authorities: &Authorities, joins: Option<Joins>) -> Result<(), Status> {
-    authorities.drop_before()?;
-    let Some(Joins { members, sessions }) = joins else {
-        return Ok(());
-    };
-    let left = members.keep_only(&authorities.name(), unix_ms());
-    for name in left.map_err(|error: MembersError| Status::from(error))? {
-        sessions.close(&name);
-        tracing::warn!("node {name} has no certificate any more: its link is closed");
+    authorities.is_being_replaced()?;
+    // The authority is dropped last: whoever asks again after a half of this has failed finds the rest to do.
+    if let Some(Joins { members, sessions }) = joins {
+        let left = members.keep_only(&authorities.name(), unix_ms());
+        for name in left.map_err(|error: MembersError| Status::from(error))? {
+            sessions.close(&name);
+            tracing::warn!("node {name} has no certificate any more: its link is closed");
+        }
     }
+    authorities.drop_before()?;
     Ok(())
 }

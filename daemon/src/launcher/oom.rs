@@ -1,24 +1,48 @@
 //! Processes that the kernel killed for want of memory.
 //!
 //! ```text
-//!  a role starts ──► its control group's count is read
-//!  a role ends   ──► read again: risen by n ──► n ends that nobody asked for are told to be of that
+//!  a role starts ──► its control group's count is read, and each second from then on
+//!  a role ends   ──► read again: risen by n within the last seconds ──► n ends that nobody asked for are told so
 //! ```
+//! A kill of longer ago was of something else: of a program that a role started, or that of somebody else in the group.
 //! The kernel says so in the control group of the process it killed, whether the group's limit or the machine's
 //! memory was reached: `memory.events` in version 2 (kernel documentation, cgroup-v2, "Memory Interface Files"),
 //! `memory.oom_control` in version 1. Both have a line `oom_kill N`.
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long after a kill an end may be of it: a program's own is noticed by its shim first.
+const RECENT: Duration = Duration::from_secs(10);
 
 const GROUPS: &str = "/sys/fs/cgroup";
 
 /// The counts as they were, and kills that belong to no end yet.
 #[derive(Debug, Default)]
 pub struct OomKills {
-    seen: HashMap<PathBuf, u64>,
-    unclaimed: HashMap<PathBuf, u64>,
+    groups: HashMap<PathBuf, Group>,
 }
+
+#[derive(Debug)]
+struct Group {
+    seen: u64,
+    /// When kills were noticed that belong to no end yet.
+    unclaimed: Vec<Instant>,
+}
+
+impl Group {
+    fn look(&mut self, now: Instant, count: u64) {
+        let risen = count.saturating_sub(self.seen).min(MOST);
+        self.unclaimed.extend((0..risen).map(|_| now));
+        self.unclaimed
+            .retain(|at| now.duration_since(*at) <= RECENT);
+        self.seen = count;
+    }
+}
+
+/// More kills than that at a time are as many as that.
+const MOST: u64 = 1024;
 
 impl OomKills {
     /// A process has started; its group's file, if it has one.
@@ -27,19 +51,30 @@ impl OomKills {
         let file = files(&groups).into_iter().find(|file| file.is_file())?;
         let now = count(&file)?;
         // Another role of the group has begun earlier: what came since then is still to be told.
-        self.seen.entry(file.clone()).or_insert(now);
+        self.groups.entry(file.clone()).or_insert(Group {
+            seen: now,
+            unclaimed: Vec::new(),
+        });
         Some(file)
     }
 
+    /// Looks at all groups.
+    pub fn look(&mut self, now: Instant) {
+        for (file, group) in &mut self.groups {
+            if let Some(count) = count(file) {
+                group.look(now, count);
+            }
+        }
+    }
+
     /// A process of the group has ended that nobody asked to; what the kernel says of it, if it does.
-    pub fn explain(&mut self, file: &Path) -> Option<String> {
-        let now = count(file)?;
-        let seen = self.seen.insert(file.to_owned(), now)?;
-        let unclaimed = self.unclaimed.entry(file.to_owned()).or_default();
-        *unclaimed += now.saturating_sub(seen);
-        *unclaimed = unclaimed.checked_sub(1)?;
+    pub fn explain(&mut self, file: &Path, now: Instant) -> Option<String> {
+        self.look(now);
+        let group = self.groups.get_mut(file)?;
+        group.unclaimed.pop()?;
         Some(format!(
-            "the kernel killed a process of this control group for want of memory (oom_kill is {now} in {})",
+            "the kernel has just killed a process of this control group for want of memory (oom_kill is {} in {})",
+            group.seen,
             file.display()
         ))
     }
@@ -112,18 +147,28 @@ mod tests {
     }
 
     #[test]
-    fn each_kill_is_told_of_one_end() {
+    fn each_kill_is_told_of_one_end_that_comes_soon() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("memory.events");
         let kills = |n: u64| fs::write(&file, format!("oom_kill {n}\n")).unwrap();
+        let begin = Instant::now();
+        let at = |s: u64| begin + Duration::from_secs(s);
+        let group = Group {
+            seen: 3,
+            unclaimed: Vec::new(),
+        };
         let mut oom = OomKills::default();
+        oom.groups.insert(file.clone(), group);
         kills(3);
-        oom.seen.insert(file.clone(), 3);
-        assert_eq!(oom.explain(&file), None);
+        assert_eq!(oom.explain(&file, at(0)), None);
         kills(5);
-        let told = oom.explain(&file).unwrap();
+        let told = oom.explain(&file, at(1)).unwrap();
         assert!(told.contains("oom_kill is 5 in "), "{told}");
-        assert!(oom.explain(&file).is_some());
-        assert_eq!(oom.explain(&file), None);
+        assert!(oom.explain(&file, at(9)).is_some());
+        assert_eq!(oom.explain(&file, at(9)), None);
+        // It was of something else.
+        kills(6);
+        oom.look(at(20));
+        assert_eq!(oom.explain(&file, at(31)), None);
     }
 }

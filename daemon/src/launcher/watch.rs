@@ -5,7 +5,7 @@ use super::proc_stat::ProcStat;
 use super::{LaunchEvent, Running, SpawnError, SpawnSpec, spawn, tail};
 use robust_shared::core::Exit;
 use robust_shared::ids::Incarnation;
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open,
@@ -20,6 +20,12 @@ use tokio::sync::mpsc::UnboundedSender;
 
 /// How long the end of a process waits for the last lines of its log: an exit is told within 100 ms.
 const LAST_LINES: Duration = Duration::from_millis(50);
+
+/// How often the kernel's counts of processes that it killed are looked at.
+const LOOK: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
 
 /// Wakes the thread to end; no incarnation has this number.
 const WAKE: u64 = u64::MAX;
@@ -238,7 +244,7 @@ impl Shared {
             match epoll::wait(
                 &self.epoll,
                 rustix::buffer::spare_capacity(&mut ready),
-                None,
+                Some(&LOOK),
             ) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(e) => {
@@ -248,6 +254,9 @@ impl Shared {
             }
             // Before anything else is done, so that everything after it counts as the daemon's.
             let at = Instant::now();
+            if ready.is_empty() {
+                self.oom().look(at);
+            }
             for event in &ready {
                 match event.data.u64() {
                     WAKE => return,
@@ -276,7 +285,7 @@ impl Shared {
             self.patience.read(LAST_LINES, read)
         };
         let mut tail_of_log = log.and_then(tail).unwrap_or_default();
-        if let Some(said) = oom.and_then(|file| self.oom().explain(&file)) {
+        if let Some(said) = oom.and_then(|file| self.oom().explain(&file, at)) {
             if !tail_of_log.is_empty() {
                 tail_of_log.push('\n');
             }

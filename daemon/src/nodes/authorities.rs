@@ -290,6 +290,14 @@ impl Authorities {
         self.let_go(&mut self.lock())
     }
 
+    /// Whether there is an authority before this one that can be dropped.
+    pub fn is_being_replaced(&self) -> Result<(), AuthoritiesError> {
+        match self.lock().before {
+            Some(_) => Ok(()),
+            None => Err(AuthoritiesError::NotUnderWay),
+        }
+    }
+
     fn let_go(&self, now: &mut Now) -> Result<(), AuthoritiesError> {
         if now.before.is_none() {
             return Err(AuthoritiesError::NotUnderWay);

@@ -7,9 +7,10 @@
 //! ```
 //! An unprivileged caller's child has a user namespace of its own. So it may not look into the caller's processes
 //! either, in whose `/proc/PID/root` the folders are still to be seen, though they have the same user. Root can look
-//! everywhere: root's child has to become another user.
+//! everywhere: root's child has to become another user. It then gets a user namespace too, where that user may make
+//! one, for other children are the same user and have folders of their own.
 use crate::netns::{Way, within_throw_away};
-use crate::unshared;
+use crate::unshared::{self, Maps};
 use nix::unistd::{Gid, User as Known, getgrouplist};
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
@@ -18,7 +19,10 @@ use rustix::mount::{
     mount_remount, move_mount, open_tree,
 };
 use rustix::process::chdir;
-use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use rustix::thread::{
+    UnshareFlags, set_thread_groups, set_thread_res_gid, set_thread_res_uid, unshare_unsafe,
+};
 use std::ffi::{CString, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -159,6 +163,7 @@ pub(crate) struct Plan {
     open: Vec<OwnedFd>,
     cwd: CString,
     user: Option<(rustix::fs::Uid, rustix::fs::Gid, Vec<rustix::fs::Gid>)>,
+    maps: Maps,
 }
 
 struct Kept {
@@ -186,6 +191,10 @@ impl Plan {
             open: Vec::with_capacity(kept.len()),
             kept,
             cwd: text(cwd)?,
+            maps: match &hidden.user {
+                Some(user) => Maps::of(user.uid, user.gid),
+                None => Maps::default(),
+            },
             user: hidden.user.as_ref().map(|user| {
                 let groups = user.groups.iter().map(|&group| gid(group));
                 let uid = rustix::fs::Uid::from_raw(user.uid);
@@ -222,8 +231,25 @@ impl Plan {
             set_thread_groups(groups)?;
             set_thread_res_gid(*gid, *gid, *gid)?;
             set_thread_res_uid(*uid, *uid, *uid)?;
+            self.apart_from_the_same_user()?;
         }
         Ok(())
+    }
+
+    /// Into a user namespace, from which other processes of this user cannot be looked into. Where it may make none it
+    /// stays among them.
+    #[allow(unsafe_code)]
+    fn apart_from_the_same_user(&self) -> io::Result<()> {
+        // SAFETY: the descriptor table stays shared with nobody: `FILES` is not among the flags.
+        if unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }.is_err() {
+            return Ok(());
+        }
+        // Who has changed its user may not write to its own files in /proc, but for this moment: what is in its memory
+        // is still the caller's.
+        set_dumpable_behavior(DumpableBehavior::Dumpable)?;
+        let opened = Maps::open();
+        set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+        self.maps.write(&opened?)
     }
 }
 

@@ -5,9 +5,9 @@
 //! ```
 use crate::hidden;
 use crate::netns::{Way, loopback_up};
+use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
-use std::ffi::CStr;
 use std::io;
 
 /// What the forked child needs, made before the fork since it may not allocate.
@@ -15,8 +15,42 @@ pub(crate) struct Plan {
     way: Way,
     network: bool,
     hidden: Option<hidden::Plan>,
-    user_map: String,
-    group_map: String,
+    maps: Maps,
+}
+
+/// Who a process is in a new user namespace: who it is outside, and all others are nobody.
+#[derive(Default)]
+pub(crate) struct Maps {
+    user: String,
+    group: String,
+}
+
+impl Maps {
+    pub fn of(user: u32, group: u32) -> Self {
+        Self {
+            user: format!("{user} {user} 1"),
+            group: format!("{group} {group} 1"),
+        }
+    }
+
+    /// The files of the calling process to which they are written. Async-signal-safe.
+    pub fn open() -> io::Result<[OwnedFd; 3]> {
+        let open = |path| open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
+        Ok([
+            open(c"/proc/self/setgroups")?,
+            open(c"/proc/self/uid_map")?,
+            open(c"/proc/self/gid_map")?,
+        ])
+    }
+
+    /// Async-signal-safe.
+    pub fn write(&self, [groups, users, group]: &[OwnedFd; 3]) -> io::Result<()> {
+        // Without the first, the kernel takes no map of groups from the unprivileged.
+        rustix::io::write(groups, b"deny")?;
+        rustix::io::write(users, self.user.as_bytes())?;
+        rustix::io::write(group, self.group.as_bytes())?;
+        Ok(())
+    }
 }
 
 impl Plan {
@@ -32,8 +66,7 @@ impl Plan {
             way,
             network,
             hidden,
-            user_map: format!("{user} {user} 1"),
-            group_map: format!("{group} {group} 1"),
+            maps: Maps::of(user, group),
         }
     }
 
@@ -47,10 +80,7 @@ impl Plan {
         // SAFETY: the descriptor table stays shared with nobody: `FILES` is not among the flags.
         unsafe { unshare_unsafe(flags)? };
         if self.way == Way::UserNamespace {
-            // Without the first, the kernel takes no map of groups from the unprivileged.
-            write(c"/proc/self/setgroups", "deny")?;
-            write(c"/proc/self/uid_map", &self.user_map)?;
-            write(c"/proc/self/gid_map", &self.group_map)?;
+            self.maps.write(&Maps::open()?)?;
         }
         if self.network {
             loopback_up()?;
@@ -60,10 +90,4 @@ impl Plan {
             None => Ok(()),
         }
     }
-}
-
-fn write(path: &CStr, text: &str) -> io::Result<()> {
-    let file = open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
-    rustix::io::write(&file, text.as_bytes())?;
-    Ok(())
 }

@@ -187,6 +187,30 @@ fn a_child_of_root_is_another_user_and_sees_what_is_its_own() {
     });
 }
 
+#[test]
+fn two_children_of_the_same_user_do_not_look_into_each_other() {
+    let test = "two_children_of_the_same_user_do_not_look_into_each_other";
+    hosted(test, || {
+        let Some(user) = another() else { return };
+        let scene = Scene::new(Some(user.clone()));
+        if !permitted(&scene) {
+            return;
+        }
+        open_to_all(scene.dir.path());
+        let other = scene.child("exec sleep 1000").unwrap();
+        let pid = other.pid();
+        until("it runs its program", || {
+            fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n")
+        });
+        let look = format!(
+            "for f in environ mem root/etc/passwd fd/1; do (: < /proc/{pid}/$f) 2> /dev/null && found=$found:$f; done; \
+             kill -0 {pid} && echo said=it is $(id -u)$found"
+        );
+        assert_eq!(scene.says(&look), format!("it is {}", user.uid()));
+        drop(other);
+    });
+}
+
 fn open_to_all(folder: &Path) {
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(folder, open).unwrap();

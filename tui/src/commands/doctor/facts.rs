@@ -139,7 +139,7 @@ pub struct HiddenFacts {
     pub root: bool,
     /// What the job asks for.
     pub asked: HideState,
-    /// A process may have a user namespace here.
+    /// A process may have mounts of its own here, in a user namespace if it is to stay the same user.
     pub namespace: Found<()>,
 }
 

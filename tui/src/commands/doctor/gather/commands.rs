@@ -79,7 +79,9 @@ async fn hidden(job: &Job, user: Option<Option<&str>>) -> HiddenFacts {
         }
     };
     let mut unshare = Command::new("unshare");
-    unshare.args(["--user", "--mount", "true"]);
+    // Below root it is another user who does not see the rest, and needs no user namespace for that.
+    unshare.args(named.is_none().then_some("--user"));
+    unshare.args(["--mount", "true"]);
     HiddenFacts {
         user: named,
         may_name: user.is_some(),

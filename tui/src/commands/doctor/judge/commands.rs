@@ -163,7 +163,17 @@ fn hidden(at: &str, of: &HiddenFacts) -> Check {
             format!("{at} is to run as user `{name}`, and only root starts programs as others"),
             format!("start robustd as root, or leave [{at}] user out"),
         ),
-        (Some((name, Ok(()))), ..) => Check::ok(NAME, format!("{at} runs as user `{name}`")),
+        (Some((name, Ok(()))), _, true, Err(reason)) => Check::fail(
+            NAME,
+            format!(
+                "{at} is to run as user `{name}`, and robustd may make no mounts here ({reason})"
+            ),
+            format!("give robustd CAP_SYS_ADMIN, or leave [{at}] user out"),
+        ),
+        (Some((name, Ok(()))), _, true, Ok(())) => Check::ok(
+            NAME,
+            format!("{at} runs as user `{name}` and sees its own folders alone"),
+        ),
         (None, HideState::Off, ..) => Check::ok(NAME, sees("[job] hide_state is \"off\"")),
         (None, HideState::Require, true, _) => Check::fail(
             NAME,

@@ -132,8 +132,12 @@ fn a_program_that_sees_the_jobs_secrets_is_said_with_the_way_out() {
     };
     let unknown = || Err("no such user".to_owned());
     assert_eq!(
-        found(Some(Ok(())), HideState::Auto, true, false),
+        found(Some(Ok(())), HideState::Auto, true, true),
         Verdict::Ok
+    );
+    assert_eq!(
+        found(Some(Ok(())), HideState::Auto, true, false),
+        Verdict::Fail
     );
     assert_eq!(
         found(Some(Ok(())), HideState::Auto, false, true),
