@@ -172,7 +172,13 @@ fn members(
         (None, true) => None,
         (None, false) => Some(Token::load_or_create(&state.nodes_token())?.join_token()),
     };
-    Ok(Members::open(&state.joins(), authorities, shared.as_ref())?)
+    let outside = prepared.outside.clone();
+    Ok(Members::open(
+        &state.joins(),
+        authorities,
+        shared.as_ref(),
+        outside,
+    )?)
 }
 
 pub(super) fn no_tls(what: &'static str) -> impl FnOnce(IdentityError) -> Failure {
