@@ -150,8 +150,8 @@ async fn answer(members: &Members, stream: TcpStream) -> io::Result<Sealed> {
 fn refusal(from: SocketAddr, error: &io::Error) -> String {
     let why = match unsealed(error) {
         Some(Unsealed::OtherToken) => {
-            "it is certified by another leader, by an authority that is not in the file of --authority, or has no join \
-             token that this one knows"
+            "it is certified by another leader, or has no join token that this one knows; or its certificate from outside is \
+             by an authority that is not in the file of --authority"
                 .to_owned()
         }
         Some(Unsealed::NoTls) => {
