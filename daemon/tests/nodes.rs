@@ -5,6 +5,7 @@ mod cluster;
 mod durable;
 mod enrolled;
 mod fake;
+mod issuer;
 mod membership;
 mod operated;
 

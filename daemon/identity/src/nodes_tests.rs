@@ -238,13 +238,13 @@ async fn who_speaks_no_tls_or_an_older_one_is_named_as_such() {
     let (answered, _) = between(&leader, plain).await;
     assert_eq!(unsealed(&answered.unwrap_err()), Some(Unsealed::NoTls));
 
-    let Certified { own, key, roots } = certified(&leader, "node/b");
+    let Certified { chain, key, roots } = certified(&leader, "node/b");
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let older = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS12])
         .unwrap()
         .with_root_certificates(roots)
-        .with_client_auth_cert(vec![own], key)
+        .with_client_auth_cert(chain, key)
         .unwrap();
     let caller = Caller {
         connector: Arc::new(older).into(),

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io;
 use std::sync::Arc;
 
+use rustls::client::danger::ServerCertVerifier;
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -32,7 +33,8 @@ pub struct Caller {
 
 /// A process's own certificate and key, and the authority that it verifies others by.
 pub(crate) struct Certified {
-    pub own: CertificateDer<'static>,
+    /// Its own first, then those between it and the authority.
+    pub chain: Vec<CertificateDer<'static>>,
     pub key: PrivateKeyDer<'static>,
     pub roots: Arc<RootCertStore>,
 }
@@ -59,12 +61,16 @@ impl Certified {
         let mut roots = RootCertStore::empty();
         roots.add(authority)?;
         let roots = Arc::new(roots);
-        Ok(Self { own, key, roots })
+        Ok(Self {
+            chain: vec![own],
+            key,
+            roots,
+        })
     }
 
     /// For the side that is called: callers show a certificate by the same authority.
     pub fn callee(self) -> Result<Answering, IdentityError> {
-        let Self { own, key, roots } = self;
+        let Self { chain, key, roots } = self;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let callers = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider))
             .build()
@@ -72,7 +78,7 @@ impl Certified {
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])?
             .with_client_cert_verifier(callers)
-            .with_single_cert(vec![own], key)?;
+            .with_single_cert(chain, key)?;
         // Nobody comes back to an old session: a link that ended proves itself anew.
         config.send_tls13_tickets = 0;
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
@@ -81,26 +87,38 @@ impl Certified {
 
     /// For the side that calls somebody as `called`, who has to prove that he has the name `named`.
     pub fn caller(self, called: &str, named: &str) -> Result<Caller, IdentityError> {
-        let server_name = |name: &str| ServerName::try_from(name.to_owned());
-        let Self { own, key, roots } = self;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let verifier = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
+        let verifier = WebPkiServerVerifier::builder_with_provider(self.roots.clone(), provider)
             .build()
             .map_err(refused_setting)?;
-        let name = server_name(named).map_err(refused_setting)?;
+        let name = server_name(named)?;
+        self.caller_who_believes(Arc::new(Named { verifier, name }), called)
+    }
+
+    /// For the side that calls somebody as `called`, who has to prove himself to this verifier.
+    pub fn caller_who_believes(
+        self,
+        verifier: Arc<dyn ServerCertVerifier>,
+        called: &str,
+    ) -> Result<Caller, IdentityError> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Named { verifier, name }))
-            .with_client_auth_cert(vec![own], key)?;
+            .with_custom_certificate_verifier(verifier)
+            .with_client_auth_cert(self.chain, self.key)?;
         config.resumption = Resumption::disabled();
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
-        let name = server_name(called).map_err(refused_setting)?;
+        let name = server_name(called)?;
         Ok(Caller {
             connector: Arc::new(config).into(),
             name,
         })
     }
+}
+
+fn server_name(name: &str) -> Result<ServerName<'static>, IdentityError> {
+    ServerName::try_from(name.to_owned()).map_err(refused_setting)
 }
 
 pub(crate) fn refused_setting(error: impl std::fmt::Display) -> IdentityError {
@@ -153,19 +171,27 @@ pub enum Unsealed {
 
 /// Looks for the reason among an error and its causes.
 pub fn unsealed(error: &(dyn Error + 'static)) -> Option<Unsealed> {
+    causes(error).find_map(reason)
+}
+
+/// What TLS says among an error and its causes.
+pub(crate) fn causes<'a>(
+    error: &'a (dyn Error + 'static),
+) -> impl Iterator<Item = &'a rustls::Error> {
     let mut next = Some(error);
-    while let Some(error) = next {
+    let all = std::iter::from_fn(move || {
+        let error = next?;
+        next = error.source();
+        Some(error)
+    });
+    all.filter_map(|error| {
         // The error within an error of I/O is not among its causes.
         let within = error
             .downcast_ref::<io::Error>()
             .and_then(io::Error::get_ref);
         let within = within.and_then(|inner| inner.downcast_ref::<rustls::Error>());
-        if let Some(reason) = within.or_else(|| error.downcast_ref()).and_then(reason) {
-            return Some(reason);
-        }
-        next = error.source();
-    }
-    None
+        within.or_else(|| error.downcast_ref())
+    })
 }
 
 fn reason(error: &rustls::Error) -> Option<Unsealed> {

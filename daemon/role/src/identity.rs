@@ -3,9 +3,7 @@
 use std::sync::OnceLock;
 
 use robust_identity::{IdentityError, Member};
-use robust_proto::v1;
-
-use crate::args::IDENTITY_VARIABLE;
+use robust_proto::{IDENTITY_VARIABLE, v1};
 
 /// Of this process, as its environment is.
 static OWN: OnceLock<Option<Member>> = OnceLock::new();

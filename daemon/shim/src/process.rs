@@ -23,7 +23,7 @@ use robust_tree::{
 
 use crate::connect::Address;
 use crate::home::Home;
-use crate::sight::Sight;
+use crate::sight::{Sight, SightError};
 use crate::trainer::gang::{Member, Variables};
 
 /// How long killed processes may take to go.
@@ -75,32 +75,9 @@ pub enum StartError {
         /// Why not.
         source: UserError,
     },
-    /// The job file wants the state directory hidden, or another user, and that cannot be had here.
-    #[error(
-        "the state directory cannot be hidden from the program: {0}; as root name a `user` in the command's table \
-         (robustd has to be permitted to mount, CAP_SYS_ADMIN), as another user permit user namespaces (sysctl \
-         user.max_user_namespaces), or leave `user` out and set job.hide_state"
-    )]
-    NotHidden(#[from] robust_tree::NotHidden),
-    /// The state directory lies where the user does not come.
-    #[error(
-        "its user may not pass {}, which is on the way to its folders: name another folder with --state-dir, or open \
-         that one to passing (chmod o+x)",
-        path.display()
-    )]
-    Closed {
-        /// The folder on the way.
-        path: PathBuf,
-    },
-    /// It would not find itself.
-    #[error(
-        "it starts in {}, which is hidden from it with the state directory: keep programs and state directory apart",
-        path.display()
-    )]
-    HiddenFolder {
-        /// Where it starts.
-        path: PathBuf,
-    },
+    /// What it is to see cannot be had.
+    #[error(transparent)]
+    Sight(#[from] SightError),
     /// The output of the program has nowhere to go.
     #[error("the program's output: {0}")]
     Output(#[source] io::Error),

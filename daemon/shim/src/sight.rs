@@ -22,12 +22,50 @@ use robust_shared::job::HideState;
 use robust_tree::{Hidden, User};
 
 use crate::home::Home;
-use crate::process::StartError;
 
 /// Variables that name a file with a key, which lies in the state directory.
 const KEY_FILES: [&str; 2] = [ENGINES_KEY_VARIABLE, ROUTER_KEY_VARIABLE];
 /// Checkpoints, in the state directory.
 const CHECKPOINTS: &str = "ckpt";
+
+/// What a program is to see cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum SightError {
+    /// The job file wants the state directory hidden, or another user, and that cannot be had here.
+    #[error(
+        "the state directory cannot be hidden from the program: {0}; as root name a `user` in the command's table \
+         (robustd has to be permitted to mount, CAP_SYS_ADMIN), as another user permit user namespaces (sysctl \
+         user.max_user_namespaces), or leave `user` out and set job.hide_state"
+    )]
+    NotHidden(#[from] robust_tree::NotHidden),
+    /// The state directory lies where the user does not come.
+    #[error(
+        "its user may not pass {}, which is on the way to its folders: name another folder with --state-dir, or open \
+         that one to passing (chmod o+x)",
+        path.display()
+    )]
+    Closed {
+        /// The folder on the way.
+        path: PathBuf,
+    },
+    /// It would not find itself.
+    #[error(
+        "it starts in {}, which is hidden from it with the state directory: keep programs and state directory apart",
+        path.display()
+    )]
+    HiddenFolder {
+        /// Where it starts.
+        path: PathBuf,
+    },
+    /// A folder of its own cannot be given to it.
+    #[error("its folder {}: {source}", path.display())]
+    Folder {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
 
 /// What there is to be hidden, and from whom.
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +90,7 @@ impl Sight<'_> {
         user: Option<&User>,
         cwd: &Path,
         env: &mut [(OsString, OsString)],
-    ) -> Result<Option<Hidden>, StartError> {
+    ) -> Result<Option<Hidden>, SightError> {
         let hidden = Hidden {
             covered: self.covered(),
             kept: self.kept(),
@@ -61,15 +99,15 @@ impl Sight<'_> {
         if let Some(user) = user {
             let closed = hidden.covered.iter().find_map(|of| closed_to(of, user));
             if let Some(path) = closed {
-                return Err(StartError::Closed { path });
+                return Err(SightError::Closed { path });
             }
             self.give(user)?;
         } else if self.hide == HideState::Off {
             return Ok(None);
         }
         let refused = match sees_its_folder(&hidden, cwd) {
-            true => hidden.permitted().err().map(StartError::from),
-            false => Some(StartError::HiddenFolder {
+            true => hidden.permitted().err().map(SightError::from),
+            false => Some(SightError::HiddenFolder {
                 path: cwd.to_owned(),
             }),
         };
@@ -110,9 +148,9 @@ impl Sight<'_> {
     }
 
     /// Makes its folders the user's. In the one around them it may write nothing: what lies there is this process's.
-    fn give(&self, user: &User) -> Result<(), StartError> {
+    fn give(&self, user: &User) -> Result<(), SightError> {
         let given = |path: &Path, done: io::Result<()>| {
-            done.map_err(|source| StartError::Folder {
+            done.map_err(|source| SightError::Folder {
                 path: path.to_owned(),
                 source,
             })
@@ -132,7 +170,7 @@ impl Sight<'_> {
     }
 
     /// A copy of a file with a key, in the program's folder.
-    fn copied(&self, key: &Path, user: Option<&User>) -> Result<PathBuf, StartError> {
+    fn copied(&self, key: &Path, user: Option<&User>) -> Result<PathBuf, SightError> {
         let name = key.file_name().unwrap_or_default();
         let copy = self.home.root().join(name);
         let copied = || {
@@ -149,7 +187,7 @@ impl Sight<'_> {
                 None => Ok(()),
             }
         };
-        copied().map_err(|source| StartError::Folder {
+        copied().map_err(|source| SightError::Folder {
             path: copy.clone(),
             source,
         })?;

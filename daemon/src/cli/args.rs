@@ -3,8 +3,9 @@ use crate::bench::BenchArgs;
 use crate::launcher::SlowArgs;
 use crate::logging::LogFormat;
 use crate::node::JoinArgs;
+use crate::nodes::OutsidePaths;
 use crate::telemetry;
-use clap::{Parser, Subcommand};
+use clap::{ArgGroup, Parser, Subcommand};
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Parser)]
 #[command(name = "robustd", version, after_help = exit_codes())]
 #[command(subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
+#[command(group = ArgGroup::new("between_daemons").args(["listen_nodes", "join"]).multiple(true))]
 pub struct Args {
     /// What else than a job is run.
     #[command(subcommand)]
@@ -55,13 +57,24 @@ pub struct Args {
     /// Let other daemons join the job as its nodes at this TCP address
     #[arg(long, value_name = "ADDR", conflicts_with = "join")]
     pub listen_nodes: Option<String>,
-    /// With --join: a join token, which a node needs until it has a certificate. With --listen-nodes: the one that any
+    /// With --join: a join token, which a node needs until it has a certificate, and not with --certificate. With --listen-nodes: the one that any
     /// machine may use [default for the leader: STATE/nodes.token]
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     /// Have no join token that any machine may use: each needs one of its own (robustctl token create)
     #[arg(long, requires = "listen_nodes", conflicts_with = "token_file")]
     pub single_use_tokens: bool,
+    /// With --listen-nodes or --join: show nodes, or the leader, a certificate from outside the job, such as cert-manager's
+    /// or SPIFFE's, which names robust://JOB/node/NAME or spiffe://TRUST-DOMAIN/../node/NAME (the leader: control/NAME);
+    /// a node needs no join token then. The three files are read again when they change
+    #[arg(long, value_name = "FILE", requires_all = ["between_daemons", "key", "authority"])]
+    pub certificate: Option<PathBuf>,
+    /// The private key of --certificate
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    pub key: Option<PathBuf>,
+    /// The certificates of the authorities that stand for the job's other daemons, as --certificate shows them
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    pub authority: Option<PathBuf>,
     /// Where other nodes reach this one's roles [default: the address of --listen-nodes, or that
     /// from which the leader is reached]
     #[arg(long, value_name = "IP")]
@@ -98,6 +111,17 @@ pub struct Args {
     /// Being a node. The last, for its heading stands over whatever follows it.
     #[command(flatten)]
     pub join: JoinArgs,
+}
+
+impl Args {
+    /// The files of a certificate from outside.
+    pub fn outside(&self) -> Option<OutsidePaths> {
+        Some(OutsidePaths {
+            certificate: self.certificate.clone()?,
+            key: self.key.clone()?,
+            authority: self.authority.clone()?,
+        })
+    }
 }
 
 /// What else than a job is run.
@@ -183,7 +207,7 @@ impl ExitCode {
             Self::Address => "the address is in use or refused",
             Self::Environment => {
                 "something the job needs is missing (worker program, model, dataset, tokenizer, token, \
-                 the file of SSL_CERT_FILE), the object store cannot be opened, or the warm-up failed"
+                 certificate, the file of SSL_CERT_FILE), the object store cannot be opened, or the warm-up failed"
             }
             Self::NotJoined => "leader and node do not agree (token, name, slots)",
             Self::Interrupted => "ended in order after SIGINT",

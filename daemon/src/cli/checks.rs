@@ -5,7 +5,7 @@ use super::sampled::Sampled;
 use super::warmup::{cache_dir, is_complete};
 use crate::control::{Prompts, read_dataset};
 use crate::grpc::{for_nodes, reachable};
-use crate::nodes::JoinToken;
+use crate::nodes::{JoinToken, OutsideFiles};
 use crate::services;
 use crate::traces;
 use crate::worker::WorkerProgram;
@@ -45,6 +45,8 @@ pub(super) struct Prepared {
     pub nodes: Option<(SocketAddr, IpAddr)>,
     /// With which machines become nodes, where it is not that of the state directory.
     pub join_token: Option<JoinToken>,
+    /// The leader's certificate from outside.
+    pub outside: Option<OutsideFiles>,
     /// Whether there is no such token for all.
     pub single_use_tokens: bool,
     /// Where checkpoints are put besides the disk.
@@ -69,6 +71,7 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
         .transpose()?;
     let join_token = args.token_file.as_deref();
     let join_token = join_token.map(JoinToken::read).transpose()?;
+    let outside = args.outside().map(OutsideFiles::of_leader).transpose()?;
     // Required where no leader is named.
     let path = args.job.clone().unwrap_or_default();
     let mut job = read_job(&path)?;
@@ -116,6 +119,7 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
         otlp,
         nodes,
         join_token,
+        outside,
         single_use_tokens: args.single_use_tokens,
         remote,
         sampled: Sampled::new(args),

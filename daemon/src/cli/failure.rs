@@ -5,7 +5,7 @@ use crate::control::DatasetError;
 use crate::driver::{AdoptError, DriverError};
 use crate::grpc::ListenError;
 use crate::node::{CredentialsError, NodeConfigError, NodeError};
-use crate::nodes::{AuthoritiesError, JoinTokenError, MembersError};
+use crate::nodes::{AuthoritiesError, JoinTokenError, MembersError, OutsideFilesError};
 use crate::services::ServicesError;
 use crate::state::{JobFileError, StateDirError};
 use crate::store::StoreError;
@@ -130,6 +130,12 @@ pub enum Failure {
     /// The token file cannot be used.
     #[error(transparent)]
     JoinToken(#[from] JoinTokenError),
+    /// The certificate from outside cannot be used.
+    #[error(transparent)]
+    Outside(#[from] OutsideFilesError),
+    /// A node has two ways to prove itself.
+    #[error("--token-file and --certificate: a node shows one of both; leave the token away")]
+    TwoProofs,
     /// Who may become a node cannot be known.
     #[error(transparent)]
     Members(#[from] MembersError),
@@ -176,7 +182,13 @@ impl Failure {
             | Self::Driver(_) => ExitCode::Store,
             Self::NodeConfig(_)
             | Self::Traces(TracesError::Url { .. } | TracesError::Tls { .. }) => ExitCode::BadJob,
-            Self::JoinToken(_) | Self::Traces(TracesError::Ca { .. }) => ExitCode::Environment,
+            Self::TwoProofs
+            | Self::Outside(OutsideFilesError::Kind { .. } | OutsideFilesError::Name { .. }) => {
+                ExitCode::BadJob
+            }
+            Self::JoinToken(_) | Self::Outside(_) | Self::Traces(TracesError::Ca { .. }) => {
+                ExitCode::Environment
+            }
             Self::Node(error) => node_error(error),
             Self::Start { .. } | Self::Over { .. } | Self::Leftovers { .. } | Self::Traces(_) => {
                 ExitCode::Failed

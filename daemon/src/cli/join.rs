@@ -4,7 +4,7 @@ use super::checks::find_worker;
 use super::failure::Failure;
 use super::sampled::Sampled;
 use crate::node::{self, NodeConfig, NodeEnd, NodeParts};
-use crate::nodes::{JoinToken, JoinTokenError};
+use crate::nodes::{JoinToken, JoinTokenError, OutsideFiles};
 use crate::state::StateDir;
 use robust_proto::endpoint::default_state_dir;
 
@@ -14,6 +14,16 @@ pub(super) async fn run(args: &Args, leader: &str) -> Result<ExitCode, Failure> 
         .nodename()
         .to_string_lossy()
         .into_owned();
+    if args.certificate.is_some() && args.token_file.is_some() {
+        return Err(Failure::TwoProofs);
+    }
+    let outside = args.outside();
+    let outside = outside.map(|paths| OutsideFiles::of_node(paths, args.join.name.as_deref()));
+    let outside = outside.transpose()?;
+    // A certificate says it better than the host, which may have a name for this pod alone.
+    let host = outside
+        .as_ref()
+        .map_or(host, |files| files.name().to_owned());
     let config = NodeConfig::new(&args.join, leader, host, args.advertise)?;
     let worker = find_worker(args)?;
     let state = StateDir::make(&args.state_dir.clone().unwrap_or_else(default_state_dir))?;
@@ -41,6 +51,7 @@ pub(super) async fn run(args: &Args, leader: &str) -> Result<ExitCode, Failure> 
     let parts = NodeParts {
         config,
         token,
+        outside,
         state,
         worker,
         sources,

@@ -4,7 +4,7 @@ use super::clients;
 use super::failure::Failure;
 use crate::grpc::{Joins, Rights, Token, Tokens, bind_tcp};
 use crate::links::RouteEvent;
-use crate::metrics::{self, Metrics};
+use crate::metrics::{self, IsKey, Metrics};
 use crate::nodes::{
     Authorities, Digests, JobFiles, JobSecret, JobToken, JoinToken, Members, NodeHostService,
     NodeLinkEvent, Sessions, Shards, unix_ms,
@@ -172,7 +172,13 @@ fn members(
         (None, true) => None,
         (None, false) => Some(Token::load_or_create(&state.nodes_token())?.join_token()),
     };
-    Ok(Members::open(&state.joins(), authorities, shared.as_ref())?)
+    let outside = prepared.outside.clone();
+    Ok(Members::open(
+        &state.joins(),
+        authorities,
+        shared.as_ref(),
+        outside,
+    )?)
 }
 
 pub(super) fn no_tls(what: &'static str) -> impl FnOnce(IdentityError) -> Failure {
@@ -217,8 +223,8 @@ fn wire(state: &StateDir, listener: &TcpListener, what: &'static str) -> Result<
 pub(super) struct MetricsListener {
     listener: TcpListener,
     wire: Wire,
-    /// What scrapers show, where the network reaches it.
-    key: Option<Token>,
+    /// Knows what scrapers show, where the network reaches it.
+    key: Option<IsKey>,
 }
 
 impl MetricsListener {
@@ -227,7 +233,10 @@ impl MetricsListener {
         let wire = wire(state, &listener, "a port for metrics")?;
         let key = match wire {
             Wire::Plain => None,
-            _ => Some(Token::load_or_create(&state.metrics_key())?),
+            _ => {
+                let key = Token::load_or_create(&state.metrics_key())?;
+                Some(Arc::new(move |shown: &str| key.matches(shown)) as IsKey)
+            }
         };
         Ok(Self {
             listener,

@@ -17,7 +17,7 @@ mod tally;
 mod tests;
 mod text;
 
-pub use serve::serve;
+pub use serve::{IsKey, serve};
 pub use tally::Traced;
 
 use crate::telemetry::Samples;

@@ -1,7 +1,6 @@
 //! `GET /metrics`.
 use super::Metrics;
 use super::text::Form;
-use crate::grpc::Token;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -12,9 +11,12 @@ use robust_http::Wire;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 
+/// Whether what a scraper shows is the key.
+pub type IsKey = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
 /// Serves scrapes, until the task is dropped, to whoever shows the key if there is one. No caller is proven by it:
 /// a connection lives for a few seconds.
-pub async fn serve(listener: TcpListener, wire: Wire, key: Option<Token>, metrics: Arc<Metrics>) {
+pub async fn serve(listener: TcpListener, wire: Wire, key: Option<IsKey>, metrics: Arc<Metrics>) {
     let mut router = Router::new()
         .route("/metrics", get(scrape))
         .with_state(metrics);
@@ -24,11 +26,11 @@ pub async fn serve(listener: TcpListener, wire: Wire, key: Option<Token>, metric
     robust_http::serve_until(listener, wire, router, std::future::pending()).await;
 }
 
-async fn with_key(State(key): State<Token>, asked: Request, next: Next) -> Response {
+async fn with_key(State(is_key): State<IsKey>, asked: Request, next: Next) -> Response {
     let shown = asked.headers().get(header::AUTHORIZATION);
     let shown = shown.and_then(|value| value.to_str().ok());
     let shown = shown.and_then(|text| text.strip_prefix("Bearer "));
-    match shown.is_some_and(|shown| key.matches(shown)) {
+    match shown.is_some_and(|shown| is_key(shown)) {
         true => next.run(asked).await,
         false => {
             let hint = "show what is in STATE/metrics.key as Authorization: Bearer\n";

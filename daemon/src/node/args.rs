@@ -10,7 +10,7 @@ pub struct JoinArgs {
     /// Run no job: join the one whose leader listens for nodes there
     #[arg(long, value_name = "ADDR", conflicts_with = "job")]
     pub join: Option<String>,
-    /// This node's name in the job [default: the host's name]
+    /// This node's name in the job [default: that of --certificate, else the host's name]
     #[arg(long, requires = "join")]
     pub name: Option<String>,
     /// Where it is: dc=NAME,rack=NAME,accel=MODEL

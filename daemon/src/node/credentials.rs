@@ -7,8 +7,9 @@
 //!                          └── the leader knows it no more, and there is a token: a new key
 //! ```
 //! A key is on disk before it is certified: asked again after a death in between, the leader gives the same answer. The
-//! one in use stays until there is a better one: whoever refuses it takes nothing from this node.
-use crate::nodes::JoinToken;
+//! one in use stays until there is a better one: whoever refuses it takes nothing from this node. A node with a certificate
+//! from outside shows that one alone, has no key made, and asks the leader for nothing.
+use crate::nodes::{JoinToken, OutsideFiles};
 use crate::state::{
     Readers, StateDir, StateDirError, read_private, remove_if_there, write_private,
 };
@@ -32,7 +33,8 @@ pub enum CredentialsError {
     /// Nobody is let in without.
     #[error(
         "--join needs --token-file the first time: a token that `robustctl token create` made where the leader runs, \
-         or a copy of the file `nodes.token` of its state directory"
+         or a copy of the file `nodes.token` of its state directory; or a certificate from outside: --certificate, --key \
+         and --authority"
     )]
     NoToken,
 }
@@ -58,6 +60,8 @@ pub(super) struct Credentials {
     state: StateDir,
     name: String,
     token: Option<JoinToken>,
+    /// A certificate that others make, and make anew.
+    outside: Option<OutsideFiles>,
     looks: Notify,
     /// By which authority the leader wants this node to be certified.
     wanted: Mutex<Option<String>>,
@@ -74,6 +78,7 @@ impl Credentials {
             state,
             name,
             token,
+            outside: None,
             looks: Notify::new(),
             wanted: Mutex::default(),
         };
@@ -83,6 +88,23 @@ impl Credentials {
         }
     }
 
+    /// Of a node with a certificate from outside.
+    pub fn from_outside(state: StateDir, name: String, files: OutsideFiles) -> Self {
+        Self {
+            state,
+            name,
+            token: None,
+            outside: Some(files),
+            looks: Notify::new(),
+            wanted: Mutex::default(),
+        }
+    }
+
+    /// Whether the certificate is made by others.
+    pub fn are_from_outside(&self) -> bool {
+        self.outside.is_some()
+    }
+
     /// With what it may ask for a certificate.
     pub fn token(&self) -> Option<&JoinToken> {
         self.token.as_ref()
@@ -90,6 +112,9 @@ impl Credentials {
 
     /// How the leader is called, once there is a certificate.
     pub fn caller(&self) -> Result<Option<Caller>, CredentialsError> {
+        if let Some(files) = &self.outside {
+            return Ok(Some(files.current().caller()));
+        }
         let Some(stored) = self.read(&self.state.node_key())? else {
             return Ok(None);
         };
@@ -108,6 +133,9 @@ impl Credentials {
     /// Whether the certificate is to be made anew at `now_ms`: half of its life is over, it has no end, or the leader wants
     /// one by another authority.
     pub fn is_renewed_at(&self, now_ms: u64) -> bool {
+        if self.are_from_outside() {
+            return false;
+        }
         let stored = self.read(&self.state.node_key()).unwrap_or_default();
         let wanted = self.wanted.lock();
         let wanted = wanted.unwrap_or_else(PoisonError::into_inner).clone();

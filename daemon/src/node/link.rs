@@ -5,7 +5,7 @@ use super::way::Way;
 use super::{LinkEvent, NodeConfig, Standing, Upstream};
 use crate::nodes::{HANDSHAKE, JobToken};
 use crate::state::StateDir;
-use robust_identity::{IdentityError, Unsealed, unsealed};
+use robust_identity::IdentityError;
 use robust_proto::v1::leader_message::Body as Down;
 use robust_proto::v1::node_host_client::NodeHostClient;
 use robust_proto::v1::node_message::Body as Up;
@@ -23,14 +23,8 @@ use tonic::{Code, Status, Streaming};
 /// First and longest pause between two attempts.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
-const OTHER_LEADER: &str = "it did not certify this node, has replaced its secret since, or is another leader: give a join \
-     token with --token-file (`robustctl token create` where the leader runs makes one)";
 const NO_TOKEN: &str = "it does not know the join token of --token-file: that was taken back or has expired, or is another job's; \
      `robustctl token create` where the leader runs makes one";
-const OVER: &str = "this node's certificate has expired, or is not good yet: compare the clocks of both machines, or give a join \
-     token with --token-file (`robustctl token create` where the leader runs makes one)";
-const CLOCKS: &str = "its certificate has expired, or is not good yet, by the clock of this machine: compare the clocks of both";
-const NO_TLS: &str = "it speaks no TLS 1.3: is it the --listen-nodes of a robustd, of this build?";
 
 /// Why a link is no more, or never was.
 pub(super) enum Broken {
@@ -49,15 +43,6 @@ impl Broken {
             Broken::Lost(reason) | Broken::Refused(reason) | Broken::Unknown(reason) => reason,
         }
     }
-
-    fn unsealed(why: Unsealed) -> Self {
-        match why {
-            Unsealed::OtherToken => Broken::Unknown(OTHER_LEADER.to_owned()),
-            Unsealed::OursIsOver => Broken::Unknown(OVER.to_owned()),
-            Unsealed::TheirsIsOver => Broken::Lost(CLOCKS.to_owned()),
-            Unsealed::NoTls => Broken::Refused(NO_TLS.to_owned()),
-        }
-    }
 }
 
 impl From<Status> for Broken {
@@ -69,16 +54,6 @@ impl From<Status> for Broken {
             Code::Unimplemented => Broken::Refused("it is not listening for nodes there".into()),
             code => Broken::Lost(format!("{code:?}: {text}")),
         }
-    }
-}
-
-impl From<tonic::transport::Error> for Broken {
-    fn from(error: tonic::transport::Error) -> Self {
-        if let Some(why) = unsealed(&error) {
-            return Broken::unsealed(why);
-        }
-        let cause = std::error::Error::source(&error);
-        Broken::Lost(cause.map_or_else(|| error.to_string(), ToString::to_string))
     }
 }
 
@@ -175,6 +150,7 @@ impl Link<'_> {
         }
         let caller = Arc::clone(self.credentials).certified_caller();
         let way = Way::new(&self.config.leader, caller);
+        let way = way.showing(self.credentials.are_from_outside());
         let channel = way.connect().await?;
         let here = way.here();
         let bulk = way.connect_lazy()?;

@@ -9,7 +9,7 @@ use super::renewal;
 use super::shards::Shards;
 use crate::grpc::{ListenError, bind_unix, serve_roles};
 use crate::launcher::{Evidence, Launcher};
-use crate::nodes::JoinToken;
+use crate::nodes::{JoinToken, OutsideFiles};
 use crate::state::{StateDir, StateDirError};
 use crate::store::StoreError;
 use crate::store::lock::StateLock;
@@ -80,6 +80,8 @@ pub struct NodeParts {
     pub config: NodeConfig,
     /// With what it is enrolled where it has no certificate.
     pub token: Option<JoinToken>,
+    /// Instead of a certificate by the leader: one from outside.
+    pub outside: Option<OutsideFiles>,
     /// Its state directory.
     pub state: StateDir,
     /// The worker program.
@@ -96,13 +98,18 @@ pub async fn run(parts: NodeParts) -> Result<NodeEnd, NodeError> {
     let NodeParts {
         config,
         token,
+        outside,
         state,
         worker,
         sources,
         seen_devices,
     } = parts;
     let _held = StateLock::take(state.root())?;
-    let credentials = Arc::new(Credentials::new(state.clone(), config.name.clone(), token)?);
+    let name = config.name.clone();
+    let credentials = Arc::new(match outside {
+        Some(files) => Credentials::from_outside(state.clone(), name, files),
+        None => Credentials::new(state.clone(), name, token)?,
+    });
     state.remove_sockets()?;
     let socket = bind_unix(&state.roles_socket())?;
     let (exits, launches) = unbounded_channel();

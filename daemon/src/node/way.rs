@@ -2,7 +2,7 @@
 use super::link::Broken;
 use crate::nodes::{HANDSHAKE, KEEPALIVE, KEEPALIVE_TIMEOUT};
 use hyper_util::rt::TokioIo;
-use robust_identity::Caller;
+use robust_identity::{Caller, Unsealed, misnamed, unsealed};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,10 +15,23 @@ use tonic::transport::{Channel, Endpoint, Uri};
 
 const CONNECT: Duration = Duration::from_secs(3);
 
+const OTHER_LEADER: &str = "it did not certify this node, has replaced its secret since, or is another leader: give a join \
+     token with --token-file (`robustctl token create` where the leader runs makes one)";
+const OVER: &str = "this node's certificate has expired, or is not good yet: compare the clocks of both machines, or give a join \
+     token with --token-file (`robustctl token create` where the leader runs makes one)";
+const OTHER_AUTHORITY: &str = "leader and node do not believe each other's certificates from outside: the authority of \
+     either has to be in the other's file of --authority, and the leader has to be started with --certificate, too";
+const OVER_OUTSIDE: &str = "this node's certificate has expired, or is not good yet: compare the clocks of both machines, and \
+     see that what makes the file of --certificate anew still does; it is read again when it changes";
+const CLOCKS: &str = "its certificate has expired, or is not good yet, by the clock of this machine: compare the clocks of both";
+const NO_TLS: &str = "it speaks no TLS 1.3: is it the --listen-nodes of a robustd, of this build?";
+
 /// How the leader is reached, and as whom.
 pub(super) struct Way {
     leader: String,
     caller: Arc<dyn Fn() -> io::Result<Caller> + Send + Sync>,
+    /// Whether by a certificate from outside.
+    outside: bool,
     /// From which of this machine's addresses.
     here: Arc<Mutex<IpAddr>>,
 }
@@ -33,14 +46,21 @@ impl Way {
         Self {
             leader: leader.to_owned(),
             caller: Arc::new(caller),
+            outside: false,
             here: Arc::new(Mutex::new(IpAddr::V4(Ipv4Addr::LOCALHOST))),
         }
+    }
+
+    /// The same, by a certificate from outside or not: the remedies differ where one is refused.
+    pub fn showing(self, outside: bool) -> Self {
+        Self { outside, ..self }
     }
 
     /// A connection on which both have proven themselves.
     pub async fn connect(&self) -> Result<Channel, Broken> {
         let endpoint = self.endpoint()?;
-        Ok(endpoint.connect_with_connector(self.connector()).await?)
+        let connected = endpoint.connect_with_connector(self.connector()).await;
+        connected.map_err(|error| self.broken(&error))
     }
 
     /// The same, made with the first call.
@@ -53,6 +73,23 @@ impl Way {
     pub fn here(&self) -> IpAddr {
         let here = *self.here.lock().unwrap_or_else(PoisonError::into_inner);
         here.to_canonical()
+    }
+
+    fn broken(&self, error: &tonic::transport::Error) -> Broken {
+        let Some(why) = unsealed(error) else {
+            let cause = std::error::Error::source(error);
+            return Broken::Lost(cause.map_or_else(|| error.to_string(), ToString::to_string));
+        };
+        match (why, self.outside) {
+            (Unsealed::OtherToken, true) => {
+                Broken::Unknown(misnamed(error).unwrap_or_else(|| OTHER_AUTHORITY.to_owned()))
+            }
+            (Unsealed::OtherToken, false) => Broken::Unknown(OTHER_LEADER.to_owned()),
+            (Unsealed::OursIsOver, true) => Broken::Unknown(OVER_OUTSIDE.to_owned()),
+            (Unsealed::OursIsOver, false) => Broken::Unknown(OVER.to_owned()),
+            (Unsealed::TheirsIsOver, _) => Broken::Lost(CLOCKS.to_owned()),
+            (Unsealed::NoTls, _) => Broken::Refused(NO_TLS.to_owned()),
+        }
     }
 
     fn endpoint(&self) -> Result<Endpoint, Broken> {

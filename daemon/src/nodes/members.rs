@@ -6,16 +6,21 @@
 //!  a node:         enrolled(fingerprint) ── enrolled again, by another key ──► enrolled(that one's)
 //!                   │   └── it asks for another ──► both count ── it calls by the new one ──► enrolled(that one's)
 //!                   └── taken back ──► unknown: its certificate opens nothing
+//!  a name in a certificate from outside: taken ── taken back ──► refused ── a token is made for it ──► taken
 //! ```
 //! The shared token (`STATE/nodes.token`) is never used up; with it nobody takes a name over that is joined. All is
 //! on disk before anybody is told of it, so that a leader that dies in between has forgotten nothing it said.
 use super::authorities::Authorities;
 use super::join_token::JoinToken;
+use super::outside::OutsideFiles;
+use super::proven::{Proof, Proven, TokenId};
 use crate::random;
 use crate::state::{Readers, StateDirError, read_private, write_private};
-use robust_identity::{Answering, Fingerprint, Holders, IdentityError, NodeCertificate};
+use robust_identity::{
+    Answering, Fingerprint, Holders, IdentityError, NodeCertificate, OUTSIDE, ShownChain,
+};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -26,26 +31,6 @@ pub const LONGEST_TTL_S: u64 = 30 * 24 * 3600;
 pub const LONGEST_NAME: usize = 64;
 /// Tokens that may be used at a time.
 const MOST_TOKENS: usize = 1024;
-
-/// Who a caller at `--listen-nodes` has proven to be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Proven {
-    /// This node.
-    Node(String),
-    /// One that was a node: its certificate was taken back, or another key has its name.
-    Former,
-    /// Somebody with this token.
-    Holder(TokenId),
-}
-
-/// A join token, by a digest that tells nothing else.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum TokenId {
-    /// The one that all may use.
-    Shared,
-    /// One that was made for one machine.
-    Single(String),
-}
 
 /// A token that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,6 +149,8 @@ struct Inner {
     authorities: Authorities,
     /// The token that all may use: its name, and how its holders are answered.
     shared: Option<(String, Answering)>,
+    /// The leader's own certificate from outside, by which nodes are answered that have one.
+    outside: Option<OutsideFiles>,
     stored: Mutex<Stored>,
 }
 
@@ -172,6 +159,9 @@ struct Stored {
     version: u32,
     tokens: Vec<Token>,
     nodes: BTreeMap<String, Node>,
+    /// Names that are not taken from certificates from outside.
+    #[serde(default)]
+    refused: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -240,11 +230,13 @@ impl Node {
 }
 
 impl Members {
-    /// Those of this file. `shared`: the token that all may use, if there is one.
+    /// Those of this file. `shared`: the token that all may use, if there is one; `outside`: the leader's certificate from
+    /// outside, likewise.
     pub fn open(
         path: &Path,
         authorities: &Authorities,
         shared: Option<&JoinToken>,
+        outside: Option<OutsideFiles>,
     ) -> Result<Self, MembersError> {
         let unreadable = |reason: String| MembersError::Unreadable {
             path: path.to_owned(),
@@ -256,6 +248,7 @@ impl Members {
                 version: VERSION,
                 tokens: Vec::new(),
                 nodes: BTreeMap::new(),
+                refused: BTreeSet::new(),
             },
         };
         if stored.version > VERSION {
@@ -272,33 +265,36 @@ impl Members {
             path: path.to_owned(),
             authorities: authorities.clone(),
             shared,
+            outside,
             stored: Mutex::new(stored),
         })))
     }
 
-    /// How a caller is answered that calls the leader by this name, and what that will have proven of him; none: by his
-    /// certificate. Whoever means nobody that there is is answered as a node, and refused by its authority.
+    /// How a caller is answered that calls the leader by this name, and what that will have proven of him. Whoever means nobody that there is is answered as a node, and refused by its authority.
     pub(super) fn answering(
         &self,
         name: &str,
         now_ms: u64,
-    ) -> Result<(Answering, Option<TokenId>), IdentityError> {
+    ) -> Result<(Answering, Proof), IdentityError> {
         if let Some(answering) = self.0.authorities.answering(name, now_ms) {
-            return Ok((answering?, None));
+            return Ok((answering?, Proof::Certificate));
+        }
+        if let Some(outside) = self.0.outside.as_ref().filter(|_| name == OUTSIDE) {
+            return Ok((outside.current().answering(), Proof::Outside));
         }
         if let Some((_, answering)) = self.0.shared.as_ref().filter(|(known, _)| known == name) {
-            return Ok((answering.clone(), Some(TokenId::Shared)));
+            return Ok((answering.clone(), Proof::Token(TokenId::Shared)));
         }
         let stored = self.lock();
         let mut alive = stored.tokens.iter().filter(|t| t.expires_ms > now_ms);
         // Strangers have this done: no key is made but for a token that there is.
         let Some(token) = alive.find(|t| Holders::name_of(&t.text) == name) else {
-            return Ok((self.0.authorities.refusing(now_ms)?, None));
+            return Ok((self.0.authorities.refusing(now_ms)?, Proof::Certificate));
         };
         let holders = JoinToken::of(&token.text).holders()?;
         Ok((
             holders.answering()?,
-            Some(TokenId::Single(token.id.clone())),
+            Proof::Token(TokenId::Single(token.id.clone())),
         ))
     }
 
@@ -309,6 +305,28 @@ impl Members {
         let mut known = stored.nodes.iter();
         let known = known.find(|(_, node)| node.has(&shown));
         known.map_or(Proven::Former, |(name, _)| Proven::Node(name.clone()))
+    }
+
+    /// Who has shown this certificate from outside, as things are now.
+    pub(super) fn node_outside(&self, shown: &ShownChain) -> Proven {
+        let Some(outside) = &self.0.outside else {
+            return Proven::Former;
+        };
+        let name = match outside.node_of(shown) {
+            Ok(name) => name,
+            Err(error) => return Proven::Refused(error.to_string()),
+        };
+        if name.len() > LONGEST_NAME {
+            let text = format!("a node's name has 1 to {LONGEST_NAME} bytes");
+            return Proven::Refused(text);
+        }
+        match self.lock().refused.contains(&name) {
+            true => Proven::Refused(format!(
+                "node `{name}` was taken back, and is refused whatever its certificate from outside; `robustctl token \
+                 create --node {name}` where the leader runs lets it in again"
+            )),
+            false => Proven::Node(name),
+        }
     }
 
     /// Whether the node of this fingerprint has called by it for the first time, so that the one before counts no more.
@@ -456,7 +474,7 @@ impl Members {
         let token = Token {
             id: random::hex::<4>()?,
             text: random::hex::<32>()?,
-            node,
+            node: node.clone(),
             expires_ms: now_ms + ttl_s * 1000,
             used: None,
         };
@@ -466,6 +484,10 @@ impl Members {
             expires_ms: token.expires_ms,
         };
         next.tokens.push(token);
+        // Whoever makes a token for a node wants it in the job.
+        if let Some(name) = node {
+            next.refused.remove(&name);
+        }
         self.keep(&mut stored, next, now_ms)?;
         Ok(created)
     }
@@ -482,11 +504,19 @@ impl Members {
         self.keep(&mut stored, next, now_ms)
     }
 
-    /// Takes a node's certificate back.
+    /// Takes a node's certificate back. Where nodes come with certificates from outside the name is refused in these, too:
+    /// the leader does not know which there are.
     pub fn revoke_node(&self, name: &str, now_ms: u64) -> Result<(), MembersError> {
+        if !(1..=LONGEST_NAME).contains(&name.len()) {
+            let text = format!("a node's name has 1 to {LONGEST_NAME} bytes");
+            return Err(MembersError::Bounds(text));
+        }
         let mut stored = self.lock();
         let mut next = stored.clone();
-        if next.nodes.remove(name).is_none() {
+        let enrolled = next.nodes.remove(name).is_some();
+        if self.0.outside.is_some() {
+            next.refused.insert(name.to_owned());
+        } else if !enrolled {
             let what = format!("no node named `{name}` has a certificate");
             return Err(MembersError::Unknown { what });
         }

@@ -27,7 +27,7 @@ impl Site {
     fn open(&self) -> Members {
         let shared = JoinToken::of("a token that all may use");
         let path = self.temp.path().join("joins.json");
-        Members::open(&path, &self.authorities(), Some(&shared)).unwrap()
+        Members::open(&path, &self.authorities(), Some(&shared), None).unwrap()
     }
 }
 
@@ -55,7 +55,7 @@ fn a_token_makes_one_node_and_the_leader_remembers_it_over_its_own_death() {
     let token = single(&created);
     let name = created.token.holders().unwrap().name().to_owned();
     let answering = site.open().answering(&name, 1).unwrap();
-    assert_eq!(answering.1, Some(token.clone()));
+    assert_eq!(answering.1, Proof::Token(token.clone()));
     let (b, other) = (key(), key());
     let pem = site.open().enroll(&token, ("b", &b), false, 1).unwrap();
     let members = site.open();
@@ -155,11 +155,7 @@ fn a_token_ends_with_its_time_and_when_it_is_taken_back() {
     );
     let known = |created: &Created, now_ms| {
         let holders = created.token.holders().unwrap();
-        members
-            .answering(holders.name(), now_ms)
-            .unwrap()
-            .1
-            .is_some()
+        members.answering(holders.name(), now_ms).unwrap().1 != Proof::Certificate
     };
     assert!(known(&first, 9_999) && !known(&first, 10_000));
     let refused = members.enroll(&single(&first), ("b", &key()), false, 10_000);
@@ -236,7 +232,7 @@ fn a_list_of_a_newer_program_and_one_that_is_none_are_refused() {
     let path = site.temp.path().join("joins.json");
     for text in ["{\"version\":2,\"tokens\":[],\"nodes\":{}}", "{", "[]"] {
         write_private(&path, text.as_bytes()).unwrap();
-        let refused = Members::open(&path, &site.authorities(), None).unwrap_err();
+        let refused = Members::open(&path, &site.authorities(), None, None).unwrap_err();
         assert!(refused.to_string().contains("enroll anew"), "{refused}");
     }
 }
@@ -246,7 +242,7 @@ fn a_rotation_waits_for_nodes_that_may_come_and_the_rest_can_be_left_behind() {
     let site = Site::new();
     let authorities = site.authorities();
     let path = site.temp.path().join("joins.json");
-    let members = Members::open(&path, &authorities, None).unwrap();
+    let members = Members::open(&path, &authorities, None, None).unwrap();
     let enroll = |name: &str, at_ms| {
         let enrolled = members.enroll(&TokenId::Shared, (name, &key()), false, at_ms);
         enrolled.unwrap()

@@ -17,6 +17,8 @@ mod files;
 mod join_token;
 mod members;
 mod outgoing;
+mod outside;
+mod proven;
 mod sealed;
 mod service;
 mod sessions;
@@ -32,10 +34,11 @@ pub use event::{NodeLinkEvent, NodeRefused};
 pub use files::{JobFiles, PART_BYTES};
 pub use join_token::{JoinToken, JoinTokenError};
 pub use members::{
-    Created, LONGEST_NAME, LONGEST_TTL_S, Listed, ListedNode, Members, MembersError, Proven,
-    TokenId,
+    Created, LONGEST_NAME, LONGEST_TTL_S, Listed, ListedNode, Members, MembersError,
 };
 pub use outgoing::{ShardDigests, parts_of, taken};
+pub use outside::{OutsideFiles, OutsideFilesError, OutsidePaths};
+pub use proven::{Proven, TokenId};
 pub use sealed::{IN_ALL, OF_ONE_ADDRESS, PATIENCE, Peer, sealed};
 pub use service::{Joined, NodeHostService, Orders};
 pub use sessions::{SESSION_HEADER, SessionCheck, Sessions};

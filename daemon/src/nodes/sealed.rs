@@ -6,11 +6,12 @@
 //! ```
 //! Whoever has not proven himself costs a place for [`PATIENCE`] at most, and one address has few of them: a
 //! stranger who holds connections open keeps nobody out but whoever shares his address.
-use super::members::{Members, Proven};
+use super::members::Members;
+use super::proven::{Proof, Proven};
 use super::unix_ms;
 use crate::known::Known;
 use crate::logging::Seldom;
-use robust_identity::{Fingerprint, Unsealed, answer_named, network, unsealed};
+use robust_identity::{Fingerprint, ShownChain, Unsealed, answer_named, network, unsealed};
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -44,6 +45,8 @@ pub struct Peer {
     pub proven: Proven,
     /// The certificate by which it proved that.
     pub shown: Option<Fingerprint>,
+    /// The same with all that came with it, where it is one from outside.
+    outside: Option<ShownChain>,
     tcp: TcpConnectInfo,
 }
 
@@ -51,6 +54,20 @@ impl Peer {
     /// Where its connection comes from.
     pub fn address(&self) -> Option<SocketAddr> {
         self.tcp.remote_addr()
+    }
+
+    /// Whether it came with a certificate from outside.
+    pub(super) fn is_from_outside(&self) -> bool {
+        self.outside.is_some()
+    }
+
+    /// Who it is as things are now: a connection outlives the certificate that opened it.
+    pub(super) fn proven_now(&self, members: &Members) -> Proven {
+        match (&self.outside, self.shown) {
+            (Some(chain), _) => members.node_outside(chain),
+            (None, Some(shown)) => members.node_of(shown),
+            (None, None) => Proven::Former,
+        }
     }
 }
 
@@ -104,11 +121,20 @@ async fn answer(members: &Members, stream: TcpStream) -> io::Result<Sealed> {
     });
     let answered = timeout(PATIENCE, answering).await;
     let slow = |_| io::Error::new(io::ErrorKind::TimedOut, "it said too little for too long");
-    let (token, stream) = answered.map_err(slow)??;
-    let shown = Fingerprint::of_caller(&stream);
-    let proven = match token {
-        Some(token) => Proven::Holder(token),
-        None => shown.map_or(Proven::Former, |shown| members.node_of(shown)),
+    let (proof, stream) = answered.map_err(slow)??;
+    let mut peer = Peer {
+        proven: Proven::Former,
+        shown: Fingerprint::of_caller(&stream),
+        outside: None,
+        tcp: stream.get_ref().0.connect_info(),
+    };
+    if proof == Proof::Outside {
+        peer.outside = ShownChain::of_caller(&stream);
+    }
+    let shown = peer.shown;
+    peer.proven = match proof {
+        Proof::Token(token) => Proven::Holder(token),
+        Proof::Certificate | Proof::Outside => peer.proven_now(members),
     };
     if let Some(new) = shown.filter(|shown| members.is_next(*shown)) {
         let members = members.clone();
@@ -118,22 +144,22 @@ async fn answer(members: &Members, stream: TcpStream) -> io::Result<Sealed> {
             tracing::warn!("that a node has a new certificate cannot be noted: {error}");
         }
     }
-    let tcp = stream.get_ref().0.connect_info();
-    let peer = Peer { proven, shown, tcp };
     Ok(Known::new(stream, peer))
 }
 
 fn refusal(from: SocketAddr, error: &io::Error) -> String {
     let why = match unsealed(error) {
         Some(Unsealed::OtherToken) => {
-            "it is certified by another leader, or has no join token that this one knows".to_owned()
+            "it is certified by another leader, or has no join token that this one knows; or its certificate from outside is \
+             by an authority that is not in the file of --authority"
+                .to_owned()
         }
         Some(Unsealed::NoTls) => {
             "it speaks no TLS 1.3: is it a robustd or robustctl of an earlier build?".to_owned()
         }
         Some(Unsealed::TheirsIsOver) => {
             "its certificate has expired, or is not good yet: compare the clocks of both machines; with a token that \
-             `robustctl token create` made it gets another"
+             `robustctl token create` made it gets another, unless it is one from outside"
                 .to_owned()
         }
         Some(Unsealed::OursIsOver) => {

@@ -1,7 +1,8 @@
 //! The leader's service for nodes.
 use super::authority::JobToken;
 use super::files::parts;
-use super::members::{LONGEST_NAME, Members, MembersError, Proven, TokenId};
+use super::members::{LONGEST_NAME, Members, MembersError};
+use super::proven::{Proven, TokenId};
 use super::sealed::Peer;
 use super::sessions::{OpenSession, Sessions};
 use super::shards::{ShardError, Shards};
@@ -278,20 +279,23 @@ impl NodeHost for NodeHostService {
         let peer = peer(&request)?;
         let from = peer.address();
         let from = from.map_or_else(|| "an unknown address".to_owned(), |a| a.to_string());
-        // As it is now: a connection outlives the certificate that opened it.
-        let now = peer.shown.map(|shown| self.members.node_of(shown));
-        let name = match peer.proven {
-            Proven::Node(_) if now.as_ref() != Some(&peer.proven) => {
-                return Err(Status::unauthenticated(TAKEN_BACK));
+        let now = peer.proven_now(&self.members);
+        let name = match (&peer.proven, now) {
+            (Proven::Node(name), now) if now == peer.proven => name.clone(),
+            (Proven::Node(_) | Proven::Refused(_), Proven::Refused(why)) => {
+                tracing::warn!("a node from {from} is refused: {why}");
+                return Err(Status::unauthenticated(why));
             }
-            Proven::Node(name) => name,
-            Proven::Former => return Err(Status::unauthenticated(TAKEN_BACK)),
-            Proven::Holder(_) => {
+            (Proven::Holder(_), _) => {
                 return Err(Status::unauthenticated(
                     "a join token makes a node, and is none: enroll first",
                 ));
             }
+            _ => return Err(Status::unauthenticated(TAKEN_BACK)),
         };
+        if let Some(shown) = peer.shown.filter(|_| peer.is_from_outside()) {
+            tracing::info!("node {name} comes with a certificate from outside: {shown}");
+        }
         let (down, messages) = mpsc::unbounded_channel();
         let serving = self.clone();
         tokio::spawn(serving.serve(request.into_inner(), down, (name, from)));

@@ -125,13 +125,15 @@ impl Cluster {
 
     /// Starts a node that has a certificate, and no token.
     pub fn join_again(&mut self, node: &str) {
+        self.join_bare(node, &["--name", node]);
+    }
+
+    /// Starts a node with these arguments, which say what it proves.
+    pub fn join_bare(&mut self, node: &str, args: &[&str]) {
         let mut command = self.command(node);
-        command.args([
-            "--join",
-            &format!("127.0.0.1:{}", self.port),
-            "--name",
-            node,
-        ]);
+        command
+            .args(["--join", &format!("127.0.0.1:{}", self.port)])
+            .args(args);
         self.start(node, &mut command);
     }
 

@@ -1,4 +1,6 @@
 //! How machines become nodes, stay nodes, and are none any more.
+mod outside;
+
 use crate::cluster::{Cluster, pids};
 use robust_identity::{LIFE_OF_NODE, NodeAuthority, NodeKey};
 use robust_proto::v1;

@@ -125,7 +125,12 @@ impl Leader {
         let secret = JobSecret::of("the leader's alone");
         let state = StateDir::make(&temp.path().join("authority")).unwrap();
         let secret = Authorities::open(&state, secret, "job", true).unwrap();
-        let members = Members::open(&temp.path().join("joins.json"), &secret, Some(&shared));
+        let members = Members::open(
+            &temp.path().join("joins.json"),
+            &secret,
+            Some(&shared),
+            None,
+        );
         let (members, sessions) = (members.unwrap(), Sessions::default());
         let service = NodeHostService {
             events: Tell::into_channel(&events),

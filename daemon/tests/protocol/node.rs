@@ -214,7 +214,7 @@ async fn live_under(leads: Leads) -> (Result<NodeEnd, NodeError>, Vec<Up>) {
     let shared = JoinToken::of(token);
     let authority = StateDir::make(&temp.path().join("authority")).unwrap();
     let authority = Authorities::open(&authority, JobSecret::of("secret"), "job", true).unwrap();
-    let members = Members::open(&joins, &authority, Some(&shared)).unwrap();
+    let members = Members::open(&joins, &authority, Some(&shared), None).unwrap();
     let leader = Leader {
         leads,
         streams: Arc::default(),
@@ -239,6 +239,7 @@ async fn live_under(leads: Leads) -> (Result<NodeEnd, NodeError>, Vec<Up>) {
     let parts = NodeParts {
         config,
         token: Some(JoinToken::of(TOKEN)),
+        outside: None,
         state: StateDir::make(&temp.path().join("state")).unwrap(),
         worker: WorkerProgram {
             path: "/nonexistent".into(),

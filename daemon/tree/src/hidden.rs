@@ -9,8 +9,8 @@
 //! either, in whose `/proc/PID/root` the folders are still to be seen, though they have the same user. Root can look
 //! everywhere: root's child has to become another user. It then gets a user namespace too, where that user may make
 //! one, for other children are the same user and have folders of their own.
-use crate::netns::{Way, within_throw_away};
-use crate::unshared::{self, Maps};
+use crate::maps::Maps;
+use crate::netns::Way;
 use nix::unistd::{Gid, User as Known, getgrouplist};
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
@@ -143,15 +143,6 @@ impl Hidden {
             (None, false) => Some(Way::UserNamespace),
             (None, true) => None,
         }
-    }
-
-    /// Whether it can be hidden here: tried in a process that ends at once.
-    pub fn permitted(&self) -> Result<(), NotHidden> {
-        let way = self.way().ok_or(NotHidden::Root)?;
-        let refused = |source| NotHidden::Refused { way, source };
-        let plan = Plan::new(self, Path::new("/")).map_err(refused)?;
-        let mut plan = unshared::Plan::new(way, false, Some(plan));
-        within_throw_away(move || plan.enter()).map_err(refused)
     }
 }
 

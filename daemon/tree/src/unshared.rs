@@ -4,9 +4,8 @@
 //!  unshare ──► user map, where there is a new user namespace ──► loopback up ──► folders covered ──► another user
 //! ```
 use crate::hidden;
+use crate::maps::Maps;
 use crate::netns::{Way, loopback_up};
-use rustix::fd::OwnedFd;
-use rustix::fs::{Mode, OFlags, open};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::io;
 
@@ -16,41 +15,6 @@ pub(crate) struct Plan {
     network: bool,
     hidden: Option<hidden::Plan>,
     maps: Maps,
-}
-
-/// Who a process is in a new user namespace: who it is outside, and all others are nobody.
-#[derive(Default)]
-pub(crate) struct Maps {
-    user: String,
-    group: String,
-}
-
-impl Maps {
-    pub fn of(user: u32, group: u32) -> Self {
-        Self {
-            user: format!("{user} {user} 1"),
-            group: format!("{group} {group} 1"),
-        }
-    }
-
-    /// The files of the calling process to which they are written. Async-signal-safe.
-    pub fn open() -> io::Result<[OwnedFd; 3]> {
-        let open = |path| open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
-        Ok([
-            open(c"/proc/self/setgroups")?,
-            open(c"/proc/self/uid_map")?,
-            open(c"/proc/self/gid_map")?,
-        ])
-    }
-
-    /// Async-signal-safe.
-    pub fn write(&self, [groups, users, group]: &[OwnedFd; 3]) -> io::Result<()> {
-        // Without the first, the kernel takes no map of groups from the unprivileged.
-        rustix::io::write(groups, b"deny")?;
-        rustix::io::write(users, self.user.as_bytes())?;
-        rustix::io::write(group, self.group.as_bytes())?;
-        Ok(())
-    }
 }
 
 impl Plan {

@@ -38,7 +38,8 @@ pub async fn run(endpoint: &Endpoint, command: TokenCommand, json: bool) -> Resu
             let (what, words) = match (args.id, args.node) {
                 (_, Some(node)) => {
                     let words = format!(
-                        "node {node} is out: its certificate opens nothing any more, and its roles count as lost\n"
+                        "node {node} is out: its certificate opens nothing any more, and its roles count as lost; \
+                         `robustctl token create --node {node}` lets it in again\n"
                     );
                     (What::Node(node), words)
                 }

@@ -9,7 +9,6 @@ mod loopback;
 pub(crate) use loopback::loopback_up;
 
 use crate::apart;
-use crate::unshared::Plan;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -21,7 +20,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
-/// How a network namespace can be made here.
+/// How namespaces can be made here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// The caller may make one (`CAP_SYS_ADMIN`).
@@ -29,31 +28,6 @@ pub enum Way {
     /// Everybody may make one within a new user namespace, in which the child's user and group
     /// are those it has outside, and all others are nobody.
     UserNamespace,
-}
-
-/// Why no network namespace can be made here.
-#[derive(Debug, thiserror::Error)]
-#[error("no network namespace ({privileged}), nor one within a user namespace ({user})")]
-pub struct NotPermitted {
-    /// What the system says to a plain one.
-    pub privileged: io::Error,
-    /// What it says to one within a new user namespace.
-    pub user: io::Error,
-}
-
-/// Finds how a network namespace can be made, by making one in a process that ends at once.
-pub fn permitted() -> Result<Way, NotPermitted> {
-    let attempt = |way| {
-        let mut plan = Plan::network(way);
-        within_throw_away(move || plan.enter())
-    };
-    let Err(privileged) = attempt(Way::Privileged) else {
-        return Ok(Way::Privileged);
-    };
-    match attempt(Way::UserNamespace) {
-        Ok(()) => Ok(Way::UserNamespace),
-        Err(user) => Err(NotPermitted { privileged, user }),
-    }
 }
 
 /// Runs `work` in a forked process that ends without ever running a program.
