@@ -203,9 +203,14 @@ struct NextOfNode {
 }
 
 impl Node {
-    /// Whether the certificate of this fingerprint is one of its own.
-    fn has(&self, shown: &str) -> bool {
-        self.fingerprint == shown || self.has_next(shown)
+    /// Whether the certificate of this fingerprint is one of its own and still good: a connection may outlive the one
+    /// that opened it.
+    fn has(&self, shown: &str, now_ms: u64) -> bool {
+        // One of an earlier build has no end.
+        let is_good = |until_ms: u64| until_ms == 0 || until_ms >= now_ms;
+        let next = self.next.as_ref();
+        (self.fingerprint == shown && is_good(self.until_ms))
+            || next.is_some_and(|next| next.fingerprint == shown && is_good(next.until_ms))
     }
 
     /// Uses what it got last.
@@ -299,11 +304,11 @@ impl Members {
     }
 
     /// Who has the certificate of this fingerprint.
-    pub fn node_of(&self, fingerprint: Fingerprint) -> Proven {
+    pub fn node_of(&self, fingerprint: Fingerprint, now_ms: u64) -> Proven {
         let shown = fingerprint.to_string();
         let stored = self.lock();
         let mut known = stored.nodes.iter();
-        let known = known.find(|(_, node)| node.has(&shown));
+        let known = known.find(|(_, node)| node.has(&shown, now_ms));
         known.map_or(Proven::Former, |(name, _)| Proven::Node(name.clone()))
     }
 
@@ -363,8 +368,8 @@ impl Members {
         let shown = shown.to_string();
         let mut stored = self.lock();
         let mut next = stored.clone();
-        // As it is now: a connection outlives the certificate that opened it.
-        let node = next.nodes.get_mut(name).filter(|node| node.has(&shown));
+        let node = next.nodes.get_mut(name);
+        let node = node.filter(|node| node.has(&shown, now_ms));
         let node = node.ok_or_else(|| MembersError::Unknown {
             what: format!("this is not the certificate of node `{name}`"),
         })?;

@@ -37,7 +37,7 @@ fn key() -> Vec<u8> {
 
 /// Which node a certificate is of.
 fn node_of(members: &Members, certificate: &NodeCertificate) -> Proven {
-    members.node_of(certificate.fingerprint)
+    members.node_of(certificate.fingerprint, 1)
 }
 
 fn is_b() -> Proven {
@@ -209,6 +209,28 @@ fn who_has_the_shared_token_takes_no_name_over_that_is_joined() {
         matches!(refused, Err(MembersError::Taken { .. })),
         "{refused:?}"
     );
+}
+
+#[test]
+fn a_certificate_that_is_over_counts_on_no_open_connection_and_gets_no_other() {
+    let site = Site::new();
+    let members = site.open();
+    let made = members.enroll(&TokenId::Shared, ("b", &key()), false, 1);
+    let made = made.unwrap();
+    let (last, over) = (made.until_ms, made.until_ms + 1);
+    assert_eq!(members.node_of(made.fingerprint, last), is_b());
+    assert_eq!(members.node_of(made.fingerprint, over), Proven::Former);
+    assert!(
+        members
+            .renew(made.fingerprint, ("b", &key()), over)
+            .is_err()
+    );
+    // One that was made in time counts by its own end.
+    let next = members
+        .renew(made.fingerprint, ("b", &key()), last)
+        .unwrap();
+    assert_eq!(members.node_of(next.fingerprint, over), is_b());
+    assert_eq!(members.node_of(made.fingerprint, over), Proven::Former);
 }
 
 #[test]

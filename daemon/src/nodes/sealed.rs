@@ -65,7 +65,7 @@ impl Peer {
     pub(super) fn proven_now(&self, members: &Members) -> Proven {
         match (&self.outside, self.shown) {
             (Some(chain), _) => members.node_outside(chain),
-            (None, Some(shown)) => members.node_of(shown),
+            (None, Some(shown)) => members.node_of(shown, unix_ms()),
             (None, None) => Proven::Former,
         }
     }
