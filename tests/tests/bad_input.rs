@@ -85,11 +85,11 @@ fn a_missing_model_is_refused_with_its_path() {
 }
 
 #[test]
-fn an_address_where_nothing_is_encrypted_is_refused_unless_it_is_loopback() {
-    let flags = ["--metrics", "--router"];
-    for flag in flags {
-        let given = [flag, "0.0.0.0:0"];
-        refused(&JobFile::small(), &given, 5, &[flag, "loopback", "TLS"]);
+fn what_is_no_address_is_refused_with_an_example() {
+    for flag in ["--listen", "--metrics", "--router"] {
+        let given = [flag, "localhost:7070"];
+        let says = [flag, "localhost:7070", "127.0.0.1:7070"];
+        refused(&JobFile::small(), &given, 5, &says);
     }
 }
 

@@ -12,12 +12,12 @@ use std::process::Command;
 /// state directory.
 const SPY: &str = r#"
 own={state}; S=${{own%/services/*}}
-until test -e $own/go; do sleep 0.1; done
+until test -s $own/go; do sleep 0.1; done
 {{
   for f in token authority.key job.json control.sock roles.sock db logs ckpt own; do
     test -e $S/$f && echo state:$f
   done
-  for f in /dev/shm/robust-*/engine-*; do test -e $f && echo memory:${{f##*/}}; done
+  for f in $(cat $own/go)/engine-*; do test -e $f && echo memory:${{f##*/}}; done
   for p in $(ps -eo pid,args | grep -e "[-]-state-dir $S" -e "[-]-host-socket $S" -e "[-]-dialect" | awk '{{print $1}}'); do
     echo looked
     for f in environ mem root/$S/authority.key cwd/job.toml fd/0; do
@@ -45,7 +45,11 @@ fn found(daemon: &mut Daemon) -> Vec<String> {
     daemon.until("engines with folders of their own", |s| {
         roles(s, "rollout").iter().all(|r| r["state"] == "running")
     });
-    std::fs::write(daemon.state_dir().join("services/service-spy-0/go"), "").unwrap();
+    // Where the job's memory is can be worked out by anybody: it is told.
+    let state = std::fs::canonicalize(daemon.state_dir()).unwrap();
+    let memory = robustd::state::snapshot_dir(&state);
+    let go = state.join("services/service-spy-0/go");
+    std::fs::write(go, memory.display().to_string()).unwrap();
     let path = daemon.state_dir().join("services/service-spy-0/found");
     daemon.wait_for("what the service found", |_| path.exists());
     let text = std::fs::read_to_string(path).unwrap();
