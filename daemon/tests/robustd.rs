@@ -338,12 +338,17 @@ fn refuse(site: &Site, more: &[&str], code: i32, what: &str) {
 #[test]
 fn bad_input_gives_one_clear_error_and_its_exit_code() {
     let site = Site::new(3);
-    refuse(&site, &["--router", "0.0.0.0:1"], 5, "TLS");
+    refuse(
+        &site,
+        &["--router", "localhost:1"],
+        5,
+        "not an ip:port address",
+    );
     refuse(&site, &["--listen", "7070"], 5, "--listen 7070");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = taken.local_addr().unwrap().to_string();
     refuse(&site, &["--listen", &addr], 5, "in use");
-    refuse(&site, &["--metrics", "10.0.0.1:9090"], 5, "--metrics");
+    refuse(&site, &["--metrics", "9090"], 5, "--metrics");
     refuse(&site, &["--metrics", &addr], 5, "in use");
     refuse(&site, &["--worker", "/nonexistent"], 6, "/nonexistent");
     fs::write(

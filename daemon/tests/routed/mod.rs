@@ -119,16 +119,3 @@ async fn the_end_of_the_job_answers_who_waits_and_the_key_outlives_the_daemon() 
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.output().0, 143, "{}", site.log_tail());
 }
-
-#[test]
-fn an_address_that_other_machines_reach_is_refused() {
-    let site = Site::new(1);
-    let output = site.run(&["--router", "0.0.0.0:0"]);
-    assert_eq!(output.status.code(), Some(5), "{}", said(&output));
-    assert!(
-        said(&output).contains("--router 0.0.0.0:0: refused"),
-        "{}",
-        said(&output)
-    );
-    assert!(!site.state().join("router.key").exists());
-}
