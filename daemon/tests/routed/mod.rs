@@ -1,6 +1,6 @@
 //! Clients that are not the job's, through the router of a daemon with role processes.
 use super::fake::rollout::{HTTP, asked};
-use super::site::{Daemon, Site, assert_ended_cleanly, said};
+use super::site::{Daemon, Site, assert_ended_cleanly};
 use axum::body::Body;
 use http_body_util::BodyExt;
 use hyper_util::client::legacy::Client;
