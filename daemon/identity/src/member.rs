@@ -9,7 +9,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ResolvesClientCert, WebPkiServerVerifier};
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::pem::PemObject;
@@ -17,9 +17,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
-use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
+use rustls::{DistinguishedName, RootCertStore, SignatureScheme};
 
 use crate::tls::refused_setting;
+use crate::verify::signatures_by;
 use crate::{Fingerprint, IdentityError, MEMBER};
 
 /// A process of a job. Clones share what it is.
@@ -191,29 +192,7 @@ impl ServerCertVerifier for Believed {
         callees.verify_server_cert(own, between, member, ocsp, now)
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        own: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let callees = &self.now().callees;
-        callees.verify_tls12_signature(message, own, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        own: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let callees = &self.now().callees;
-        callees.verify_tls13_signature(message, own, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.now().callees.supported_verify_schemes()
-    }
+    signatures_by!(own => own.now().callees);
 }
 
 impl ClientCertVerifier for Believed {
@@ -231,29 +210,7 @@ impl ClientCertVerifier for Believed {
         self.now().callers.verify_client_cert(own, between, now)
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        own: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let callers = &self.now().callers;
-        callers.verify_tls12_signature(message, own, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        own: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let callers = &self.now().callers;
-        callers.verify_tls13_signature(message, own, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.now().callers.supported_verify_schemes()
-    }
+    signatures_by!(own => own.now().callers);
 }
 
 #[cfg(test)]
