@@ -215,14 +215,7 @@ pub fn run(
         incarnation: args.incarnation,
         advertise: args.bind,
     };
-    let sight = Sight {
-        hide: args.job.job.hide_state,
-        socket: Some(&args.host_socket),
-        home: &home,
-        folder: &folder,
-        rank: false,
-    };
-    let command_line = Command::of(&of, &command, &home)?.with(&sight)?;
+    let command_line = Command::of(&of, &command, &home)?.with(&Sight::of(args, &home, &folder))?;
     let (hosted, address) = Hosted::start(command_line, &home, Policy::default(), deaths)?;
     // An engine's command always has one.
     let address = address.ok_or(ShimError::NoCommand)?;

@@ -18,6 +18,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 
 use robust_proto::{ENGINES_KEY_VARIABLE, ROUTER_KEY_VARIABLE};
+use robust_role::RoleArgs;
 use robust_shared::job::HideState;
 use robust_tree::{Hidden, User};
 
@@ -80,6 +81,24 @@ pub struct Sight<'a> {
     pub folder: &'a Path,
     /// Whether it is a trainer's rank.
     pub rank: bool,
+}
+
+impl<'a> Sight<'a> {
+    /// Of a role's program.
+    pub fn of(args: &'a RoleArgs, home: &'a Home, folder: &'a Path) -> Self {
+        Self {
+            hide: args.job.job.hide_state,
+            socket: Some(&args.host_socket),
+            home,
+            folder,
+            rank: false,
+        }
+    }
+
+    /// Which is a trainer's rank.
+    pub fn of_rank(self) -> Self {
+        Self { rank: true, ..self }
+    }
 }
 
 impl Sight<'_> {

@@ -112,14 +112,7 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
         incarnation: args.incarnation,
         advertise: args.bind,
     };
-    let sight = Sight {
-        hide: args.job.job.hide_state,
-        socket: Some(&args.host_socket),
-        home: &home,
-        folder: &folder,
-        rank: false,
-    };
-    let line = Command::of_agent(&of, &command, &home)?.with(&sight)?;
+    let line = Command::of_agent(&of, &command, &home)?.with(&Sight::of(args, &home, &folder))?;
     let (deaths, mut died) = mpsc::unbounded_channel();
     let (mut hosted, _) = Hosted::start(line, &home, Policy::of_program(), deaths)?;
     stages.end("the program's process");

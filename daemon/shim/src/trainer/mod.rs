@@ -350,13 +350,7 @@ impl Shim {
             advertise: self.args.bind,
             variables: &variables,
         };
-        let sight = Sight {
-            hide: self.args.job.job.hide_state,
-            socket: Some(&self.args.host_socket),
-            home: &self.home,
-            folder: &folder,
-            rank: true,
-        };
+        let sight = Sight::of(&self.args, &self.home, &folder).of_rank();
         let command = Command::of_trainer(&of, &self.command, &self.home)?.with(&sight)?;
         // What an earlier life wrote is no explanation of this one's end.
         let _ = std::fs::remove_file(self.error_file());
