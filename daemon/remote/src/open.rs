@@ -129,6 +129,16 @@ impl Remote {
         }
     }
 
+    /// The store, for what keeps other things than checkpoints there.
+    pub fn store(&self) -> &Arc<dyn ObjectStore> {
+        &self.store
+    }
+
+    /// Below which everything is in it.
+    pub fn root(&self) -> &Key {
+        &self.root
+    }
+
     /// What it was opened with.
     pub fn url(&self) -> &str {
         &self.url
