@@ -33,6 +33,7 @@ pub mod footprint;
 #[cfg(test)]
 mod forge;
 pub mod grpo;
+pub mod ha;
 pub mod hardware;
 pub mod hash;
 pub mod history;

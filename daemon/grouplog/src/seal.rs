@@ -10,7 +10,7 @@ const NONCE: usize = 12;
 pub enum SealError {
     /// It was made with another secret, or was changed.
     #[error(
-        "`{name}` of the log does not open with this secret: give all controllers of a job the same --secret-file"
+        "`{name}` of the log does not open with this secret: all controllers of a job have the same `store.secret_file`"
     )]
     Other {
         /// Which.

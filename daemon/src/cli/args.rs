@@ -88,6 +88,10 @@ pub struct Args {
     /// Discard what an earlier job left in the state directory, its checkpoints too
     #[arg(long)]
     pub fresh: bool,
+    /// Go on with the job of the job file from its log ([store] remote_log of the machine that was lost), in an empty state
+    /// directory
+    #[arg(long, value_name = "URL", conflicts_with_all = ["join", "inspect", "fresh"])]
+    pub restore_from: Option<String>,
     /// Keep serving status and report for so long after the job's end
     #[arg(long, value_name = "SECONDS", default_value_t = 1)]
     pub linger: u64,

@@ -51,6 +51,8 @@ pub(super) struct Prepared {
     pub single_use_tokens: bool,
     /// Where checkpoints are put besides the disk.
     pub remote: Option<Remote>,
+    /// Where everything is written that is remembered, besides the disk.
+    pub log: Option<Remote>,
     /// What is sampled besides the processes.
     pub sampled: Sampled,
 }
@@ -94,6 +96,8 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
     let signing_key = job.checkpoint.remote_signing_key_file.as_deref();
     let signing_key = signing_key.map(SigningKey::read).transpose()?;
     let remote = remote.map(|remote| remote.signed_with(signing_key));
+    let log = job.store.remote_log.as_deref();
+    let log = log.map(Remote::open).transpose()?;
     let prompts = match job.own_loop() {
         Some(_) => Prompts::default(),
         None => read_dataset(&job.data.prompts)?,
@@ -122,6 +126,7 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
         outside,
         single_use_tokens: args.single_use_tokens,
         remote,
+        log,
         sampled: Sampled::new(args),
     })
 }

@@ -3,6 +3,7 @@ use super::args::ExitCode;
 use super::warmup::WarmupError;
 use crate::control::DatasetError;
 use crate::driver::{AdoptError, DriverError};
+use crate::grouplog::{BeginError, RestoreError};
 use crate::grpc::ListenError;
 use crate::node::{CredentialsError, NodeConfigError, NodeError};
 use crate::nodes::{AuthoritiesError, JoinTokenError, MembersError, OutsideFilesError};
@@ -11,6 +12,7 @@ use crate::state::{JobFileError, StateDirError};
 use crate::store::StoreError;
 use crate::traces::TracesError;
 use robust_ckpt::CkptError;
+use robust_grouplog::LogError;
 use robust_remote::RemoteError;
 use robust_shared::job::{JobError, NoSuchDevice};
 use std::io;
@@ -30,6 +32,20 @@ pub enum Failure {
     /// The job file is wrong.
     #[error("{0}")]
     Job(Box<JobError>),
+    /// The secret of the job's log cannot be used.
+    #[error("store.secret_file: {path}: {source}")]
+    Secret {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The job's log cannot go on.
+    #[error(transparent)]
+    Log(#[from] BeginError),
+    /// There is no job to go on with.
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
     /// There is nothing to show.
     #[error("{dir} has no job: job.json: {source}; name its state directory with --state-dir")]
     NoJob {
@@ -165,6 +181,7 @@ impl Failure {
             Self::Dataset(DatasetError::Io { .. }) => ExitCode::Environment,
             Self::Dataset(_) => ExitCode::BadJob,
             Self::Remote(_)
+            | Self::Secret { .. }
             | Self::Missing { .. }
             | Self::Weights { .. }
             | Self::NoWorker { .. }
@@ -173,7 +190,15 @@ impl Failure {
             Self::Listen(_) => ExitCode::Address,
             Self::Store(StoreError::Locked { .. })
             | Self::OtherJob(JobFileError::OtherJob { .. }) => ExitCode::InUse,
-            Self::StateDir(_)
+            Self::Restore(
+                RestoreError::NoLog { .. } | RestoreError::Remote(_) | RestoreError::Seal(_),
+            )
+            | Self::Log(BeginError::Log(LogError::Store { .. })) => ExitCode::Environment,
+            Self::Log(BeginError::Elsewhere { .. })
+            | Self::Restore(RestoreError::NotEmpty { .. }) => ExitCode::InUse,
+            Self::Log(_)
+            | Self::Restore(_)
+            | Self::StateDir(_)
             | Self::OtherJob(_)
             | Self::Store(_)
             | Self::Past(_)

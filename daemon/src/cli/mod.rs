@@ -5,6 +5,7 @@ mod clients;
 mod failure;
 mod inspect;
 mod join;
+mod kept;
 mod listeners;
 mod main;
 mod manual;

@@ -11,6 +11,7 @@ use super::checks::{Prepared, prepare};
 use super::failure::Failure;
 use super::inspect::{self, until_stopped};
 use super::join;
+use super::kept;
 use super::listeners::{Listeners, NodesListener};
 use super::manual;
 use super::signals::{self, Asked};
@@ -20,6 +21,7 @@ use crate::bench::{self, BenchArgs};
 use crate::ckpt::{self, Checkpointer, RemoteConfig, Uploader};
 use crate::control::Far;
 use crate::driver::{self, Clock, Driver, Event, Events, Feeds, Frame, Parts, Past, World};
+use crate::grouplog::Logging;
 use crate::grpc::{self, ControlService, RoleHostService, bind_unix, serve_tcp};
 use crate::launcher::Launcher;
 use crate::launcher::{SlowArgs, slow_down};
@@ -85,7 +87,12 @@ pub async fn run(args: Args) -> Result<ExitCode, Failure> {
     let mut prepared = prepare(&args)?;
     let state = StateDir::make(&args.state_dir.clone().unwrap_or_else(default_state_dir))?;
     let quota = Quota::default();
-    let opening = open_store(&state, args.fresh, &prepared.job, &quota);
+    if let Some(from) = &args.restore_from {
+        kept::restore(from, &prepared.job, &state).await?;
+    }
+    let logging = Logging::default();
+    let disk = (&quota, &logging);
+    let opening = open_store(&state, args.fresh, &prepared.job, disk);
     let (store, note) = opening.await?;
     state.remove_sockets()?;
     let past = driver::past(&store)?;
@@ -103,7 +110,9 @@ pub async fn run(args: Args) -> Result<ExitCode, Failure> {
     if let Some(status) = past.over(&prepared.job) {
         return was_over((&store, &state), &prepared, &status).await;
     }
-    let daemon = Daemon::open(prepared, first_job, state, (store, quota), past, listeners)?;
+    kept::begin(&prepared, &state, (&store, &logging), &listeners.run).await?;
+    let disk = (store, quota, logging);
+    let daemon = Daemon::open(prepared, first_job, state, disk, past, listeners)?;
     daemon.serve_and_run(Duration::from_secs(args.linger)).await
 }
 
@@ -138,6 +147,7 @@ struct Daemon {
     state: StateDir,
     store: Store,
     quota: Quota,
+    logging: Logging,
     past: Past,
     clock: Clock,
     feeds: Feeds,
@@ -160,7 +170,7 @@ impl Daemon {
         prepared: Prepared,
         first_job: String,
         state: StateDir,
-        (store, quota): (Store, Quota),
+        (store, quota, logging): (Store, Quota, Logging),
         past: Past,
         listeners: Listeners,
     ) -> Result<Self, Failure> {
@@ -231,6 +241,7 @@ impl Daemon {
             state,
             store,
             quota,
+            logging,
             past,
             clock,
             feeds,
@@ -259,7 +270,7 @@ impl Daemon {
         let (parts, mut world) = assemble(
             &self.prepared,
             (&self.state, &self.authorities, self.run),
-            (&self.store, self.quota),
+            (&self.store, self.quota, self.logging),
             self.clock,
             self.feeds,
             (self.events.clone(), self.heard),
@@ -389,7 +400,7 @@ fn devices(prepared: &Prepared) -> Result<SlotDevices, Failure> {
 fn assemble(
     prepared: &Prepared,
     (state, authorities, run): (&StateDir, &Authorities, String),
-    (store, quota): (&Store, Quota),
+    (store, quota, logging): (&Store, Quota, Logging),
     clock: Clock,
     feeds: Feeds,
     (events, heard): (Events, UnboundedReceiver<Event>),
@@ -461,6 +472,7 @@ fn assemble(
             None => plan,
         },
         quota,
+        logging,
         test_devices: prepared.sampled.test_devices(),
         feeds,
         events,
@@ -492,7 +504,7 @@ async fn open_store(
     state: &StateDir,
     fresh: bool,
     job: &Job,
-    quota: &Quota,
+    (quota, logging): (&Quota, &Logging),
 ) -> Result<(Store, Option<OpenNote>), Failure> {
     if fresh {
         discard(state).await?;
@@ -501,7 +513,7 @@ async fn open_store(
         keep_checkpoints: job.checkpoint.keep as usize,
         ..Options::default()
     };
-    let limited = |commit| quota.around(commit);
+    let limited = |commit| quota.around(logging.around(commit));
     Ok(Store::open_with(state.root(), options, limited)?)
 }
 

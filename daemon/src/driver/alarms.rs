@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 pub enum Alarm {
     /// The database takes no writes, and the job waits.
     DatabaseFull,
+    /// The job's log takes no writes, and the job waits.
+    LogAway,
     /// Something stored cannot be read.
     DatabaseDamaged,
     /// No room for checkpoints.
@@ -29,6 +31,7 @@ impl Alarm {
     pub fn word(self) -> &'static str {
         match self {
             Self::DatabaseFull => "database full",
+            Self::LogAway => "log away",
             Self::DatabaseDamaged => "database damaged",
             Self::CheckpointsPaused => "checkpoints paused",
             Self::StoreAway => "object store away",
@@ -79,7 +82,13 @@ impl Driver {
             Condition::Damaged { .. } => {
                 feeds.raise(now, Alarm::DatabaseDamaged, Severity::Fault, "store", text);
             }
-            Condition::Sound => feeds.lower(now, Alarm::DatabaseFull, "store", text),
+            Condition::LogAway { .. } => {
+                feeds.raise(now, Alarm::LogAway, Severity::Fault, "store", text);
+            }
+            Condition::Sound => {
+                feeds.lower(now, Alarm::DatabaseFull, "store", text.clone());
+                feeds.lower(now, Alarm::LogAway, "store", text);
+            }
         }
     }
 

@@ -76,6 +76,7 @@ pub use world::World;
 
 use crate::ckpt::{Checkpointer, Uploader};
 use crate::control::{Ahead, Far, GangCalls, Prompts};
+use crate::grouplog::Logging;
 use crate::launcher::Launcher;
 use crate::leases::Leases;
 use crate::links::Links;
@@ -175,6 +176,8 @@ pub struct Parts {
     pub worker: WorkerPlan,
     /// The room that the database sees.
     pub quota: Quota,
+    /// The way from the store to the job's log.
+    pub logging: Logging,
     /// This node's devices, where they are the test library's.
     pub test_devices: Option<TestDevices>,
     /// What operators see.

@@ -43,6 +43,7 @@ impl Driver {
             } => self.on_change(role, change, answer),
             OperatorEvent::Stop => {
                 self.outbox.hurry();
+                self.parts.logging.hurry();
                 self.inputs.push_back(Input::Stop);
             }
         }

@@ -4,6 +4,7 @@ use crate::links::Via;
 use crate::store::Options;
 use crate::store::database::Commit;
 use futures::FutureExt;
+use robust_grouplog::Group;
 use std::sync::{Condvar, Mutex};
 use tempfile::TempDir;
 use tonic::transport::server::Connected;
@@ -41,9 +42,9 @@ impl Gate {
 struct Gated(Box<dyn Commit>, Arc<Gate>);
 
 impl Commit for Gated {
-    fn commit(&mut self, tree: &sled::Tree, batch: sled::Batch) -> Result<(), StoreError> {
+    fn commit(&mut self, tree: &sled::Tree, group: Group) -> Result<(), StoreError> {
         self.1.pass();
-        self.0.commit(tree, batch)
+        self.0.commit(tree, group)
     }
 
     fn space(&self) -> std::io::Result<robust_ckpt::disk::Space> {

@@ -208,6 +208,8 @@ fn entry(reader: &Reader<'_>, raw: &[u8]) -> Result<Option<String>, StoreError> 
         Key::Span(..) => drop(Span::decode(&bytes[..]).map_err(|e| undecodable(path, raw, &e))?),
         Key::Version
         | Key::Group
+        | Key::Position
+        | Key::File(_)
         | Key::FormerState
         | Key::Written
         | Key::Published

@@ -87,10 +87,12 @@ impl Committer {
     pub(super) fn start(
         path: PathBuf,
         slot: Arc<RwLock<Slot>>,
-        commit: Box<dyn Commit>,
+        mut commit: Box<dyn Commit>,
         conditions: Conditions,
     ) -> std::io::Result<Self> {
         let (queue, jobs) = channel();
+        let told = conditions.clone();
+        commit.tells(Box::new(move |condition| told.set(condition)));
         let thread = std::thread::Builder::new()
             .name("store-commit".to_owned())
             .spawn(move || {
@@ -221,11 +223,19 @@ impl Groups {
                 .for_each(|job| run_job(job, &mut txn));
         }
         self.next_journal = Some(txn.next_journal);
+        for (name, contents) in self.commit.files() {
+            let key = Key::File(name);
+            match contents {
+                Some(contents) => txn.put(&key, &contents)?,
+                None => txn.remove(&key)?,
+            }
+            txn.keep_job();
+        }
         let number = database::last_group(&db, &self.path)? + 1;
-        let Some(batch) = txn.into_batch(number) else {
+        let Some(group) = txn.into_group(number) else {
             return Ok(());
         };
-        self.commit.commit(&db, batch)?;
+        self.commit.commit(&db, group)?;
         database::set_mark(&self.path, number);
         Ok(())
     }

@@ -16,6 +16,12 @@ pub enum Condition {
         /// Bytes that must be free before writes are taken again.
         wanted: u64,
     },
+    /// The job's log cannot be written: nothing is acknowledged, and all that waits for that is done, of itself, when
+    /// it can.
+    LogAway {
+        /// What the object store says.
+        detail: String,
+    },
     /// Something stored cannot be read any more.
     Damaged {
         /// What.
@@ -32,6 +38,11 @@ impl fmt::Display for Condition {
                 "the database's disk is full ({} MiB left): the job waits until {} MiB are free",
                 free >> 20,
                 wanted >> 20
+            ),
+            Self::LogAway { detail } => write!(
+                f,
+                "the job's log cannot be written ({detail}): what runs goes on, and the job waits until the log takes \
+                 writes again"
             ),
             Self::Damaged { detail } => write!(
                 f,

@@ -1,9 +1,11 @@
 //! Opening sled, and making a batch survive a power cut.
 use super::OpenNote;
+use super::condition::Condition;
 use super::error::StoreError;
 use super::keys::{self, Key, VERSION};
 use super::lock;
 use robust_ckpt::disk::{Disk, RealDisk, Space};
+use robust_grouplog::Group;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -22,10 +24,19 @@ const MARK: &str = "acknowledged";
 /// The file, beside it, that makes the next opening read everything: something was found damaged.
 const SUSPECT: &str = "suspect";
 
-/// Commits batches. The seam where tests make the disk fail.
+/// Commits groups. The seam where tests make the disk fail, and where a group is put into the job's log as well.
 pub trait Commit: Send {
-    /// Applies the batch; when this returns, it survives SIGKILL and a power cut.
-    fn commit(&mut self, tree: &sled::Tree, batch: sled::Batch) -> Result<(), StoreError>;
+    /// Applies the group; when this returns, it survives SIGKILL and a power cut.
+    fn commit(&mut self, tree: &sled::Tree, group: Group) -> Result<(), StoreError>;
+
+    /// Files that go along with the next group: those that changed, and none for one that is gone. Such a change alone
+    /// makes a group.
+    fn files(&mut self) -> Vec<(String, Option<Vec<u8>>)> {
+        Vec::new()
+    }
+
+    /// Hears where conditions of the store are told.
+    fn tells(&mut self, _conditions: Box<dyn Fn(Condition) + Send + Sync>) {}
 
     /// Room where the database is.
     fn space(&self) -> io::Result<Space>;
@@ -47,8 +58,8 @@ impl SledCommit {
 }
 
 impl Commit for SledCommit {
-    fn commit(&mut self, tree: &sled::Tree, batch: sled::Batch) -> Result<(), StoreError> {
-        tree.apply_batch(batch)
+    fn commit(&mut self, tree: &sled::Tree, group: Group) -> Result<(), StoreError> {
+        tree.apply_batch(batch_of(group))
             .map_err(|e| StoreError::sled("write", &self.path, e))?;
         tree.flush()
             .map_err(|e| StoreError::sled("flush", &self.path, e))?;
@@ -62,6 +73,19 @@ impl Commit for SledCommit {
     fn space(&self) -> io::Result<Space> {
         RealDisk.space(&self.path)
     }
+}
+
+/// All of a group, with its number, as one batch.
+pub fn batch_of(group: Group) -> sled::Batch {
+    let mut batch = sled::Batch::default();
+    batch.insert(Key::Group.encode(), &group.number.to_be_bytes());
+    for (key, value) in group.writes {
+        match value {
+            Some(value) => batch.insert(key, value),
+            None => batch.remove(key),
+        }
+    }
+    batch
 }
 
 /// Opens `DIR/db`; a damaged one is set aside and a new one made.

@@ -1,4 +1,5 @@
 //! Why the store refuses or fails.
+use robust_grouplog::LogError;
 use robust_shared::ids::{Step, TrajectoryId};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -123,6 +124,9 @@ pub enum StoreError {
         /// The encoder's words.
         detail: String,
     },
+    /// It is here, and not in the job's log.
+    #[error("not in the job's log: {0}")]
+    Log(LogError),
     /// The committer thread is gone; whether the write is durable is not known.
     #[error("the store is closed")]
     Closed,

@@ -12,6 +12,8 @@
 //! | `d` `a` | when the state was last written and as what, as the daemon wrote it |
 //! | `d` `p` | the newest published version and its digest, as the daemon wrote it |
 //! | `d` `s` step:8 rank:4 | where a shard of a snapshot is, as the daemon wrote it |
+//! | `l` | where the job's log stands with the last group ([`robust_grouplog::Position`]); only where a log is kept |
+//! | `f` name | a file of the state directory that another machine needs, sealed; only where a log is kept |
 //! | `j` seq:8 | [`Record`](robust_shared::core::Record), CBOR |
 //! | `e` seq:8 | [`Event`](robust_shared::core::Event), CBOR |
 //! | `s` step:8 | [`StoredStep`](super::StoredStep), CBOR |
@@ -28,7 +30,8 @@
 //! | `x` key part:4 | part of a long value, raw (see [`super::parts`]) |
 //!
 //! Schema 1 had no spans of turns under way, schema 2 no history, schema 3 one key for the whole state; all
-//! else is the same, so that opening one of them writes the new number and is done.
+//! else is the same, so that opening one of them writes the new number and is done. `l` and `f` came to schema 4 later: a build that
+//! does not know them leaves them alone, and `l` then names another group than `g`, by which the next one sees it.
 use robust_shared::core::EntryKey;
 
 /// The schema written by this build; a higher one found on disk is refused.
@@ -57,6 +60,10 @@ pub enum Key {
     Event(u64),
     /// `s`
     Step(u64),
+    /// `l`
+    Position,
+    /// `f`
+    File(String),
     /// `n`
     Incident(u64),
     /// `i`
@@ -85,6 +92,8 @@ impl Key {
         let numbered = |tag: u8, n: u64| [&[tag][..], &n.to_be_bytes()].concat();
         let of_trajectory = |n: u64, tail: &[u8]| [&b"t"[..], &n.to_be_bytes(), tail].concat();
         match *self {
+            Key::Position => vec![b'l'],
+            Key::File(ref name) => [&b"f"[..], name.as_bytes()].concat(),
             Key::Version => vec![b'm'],
             Key::Group => vec![b'g'],
             Key::FormerState => vec![b'a'],
@@ -133,6 +142,7 @@ impl Key {
                 b'm' => Some(Key::Version),
                 b'g' => Some(Key::Group),
                 b'a' => Some(Key::FormerState),
+                b'l' => Some(Key::Position),
                 _ => None,
             };
         }
@@ -141,6 +151,7 @@ impl Key {
             return Some(Key::History(*level, begin));
         }
         match (tag, rest) {
+            (b'f', name) => return String::from_utf8(name.to_vec()).ok().map(Key::File),
             (b'c', entry) => return EntryKey::decode(entry).map(Key::Entry),
             (b'd', b"a") => return Some(Key::Written),
             (b'd', b"p") => return Some(Key::Published),
@@ -192,7 +203,7 @@ pub fn tables() -> Vec<Table> {
         tag: *tag,
         is_long: b"ejthx".contains(tag),
     };
-    b"mgacdjesnhiktux".iter().map(table).collect()
+    b"mgacdlfjesnhiktux".iter().map(table).collect()
 }
 
 /// The tables that hold what the daemon remembers.
@@ -223,6 +234,8 @@ mod tests {
             any::<u64>().prop_map(|n| Key::Entry(EntryKey::Batch(n))),
             Just(Key::Written),
             Just(Key::Published),
+            Just(Key::Position),
+            "[a-z.]{1,20}".prop_map(Key::File),
             any::<(u64, u32)>().prop_map(|(step, rank)| Key::Shard(step, rank)),
             any::<u64>().prop_map(Key::Journal),
             any::<u64>().prop_map(Key::Event),
@@ -267,6 +280,8 @@ mod tests {
         assert_eq!(Key::Group.encode(), b"g");
         assert_eq!(Key::FormerState.encode(), b"a");
         assert_eq!(Key::Entry(EntryKey::Gang).encode(), b"cd");
+        assert_eq!(Key::Position.encode(), b"l");
+        assert_eq!(Key::File("run".to_owned()).encode(), b"frun");
         assert_eq!(Key::Written.encode(), b"da");
         assert_eq!(Key::Published.encode(), b"dp");
         assert_eq!(Key::Shard(1, 2).encode(), b"ds\0\0\0\0\0\0\0\x01\0\0\0\x02");
@@ -295,6 +310,9 @@ mod tests {
             b"h12345678",
             b"c",
             b"c?",
+            b"f",
+            b"f\xff",
+            b"l1",
             b"d",
             b"ds1234567",
         ] {

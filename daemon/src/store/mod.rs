@@ -18,6 +18,7 @@ pub mod parts;
 mod quota;
 mod reader;
 mod records;
+mod replica;
 mod room;
 mod scrub;
 mod spans;
@@ -33,6 +34,7 @@ pub use condition::Condition;
 pub use durable::Durable;
 pub use error::StoreError;
 pub use quota::Quota;
+pub use replica::{Loading, Replica, dump, stored_position};
 pub use room::reserve;
 pub use spans::Tokens;
 pub use types::*;
@@ -41,10 +43,11 @@ use committer::{Committer, Slot};
 use condition::Conditions;
 use database::{Commit, SledCommit};
 use reader::Reader;
+use robust_grouplog::{BaseEntry, Position};
 use robust_shared::time::Time;
 use scrub::Scrub;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 use txn::Txn;
@@ -72,6 +75,34 @@ impl Default for Options {
 #[derive(Clone)]
 pub struct Store {
     inner: Arc<Inner>,
+}
+
+/// Reads a whole store while it goes on writing.
+#[derive(Clone)]
+pub struct Dumper {
+    slot: Weak<RwLock<Slot>>,
+    path: PathBuf,
+}
+
+impl Dumper {
+    /// Entries as they are kept, in the order of their keys: some of those after a key, and none after the last.
+    pub fn after(&self, after: Option<&[u8]>) -> Result<Vec<BaseEntry>, StoreError> {
+        self.with(|db, path| replica::dump(db, path, after))
+    }
+
+    /// The database's folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn with<T>(
+        &self,
+        read: impl FnOnce(&sled::Db, &Path) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let slot = self.slot.upgrade().ok_or(StoreError::Closed)?;
+        let slot = slot.read().unwrap_or_else(PoisonError::into_inner);
+        read(slot.as_ref().map_err(Clone::clone)?, &self.path)
+    }
 }
 
 /// Fields drop in this order: the threads end before the database closes, and the state
@@ -161,6 +192,22 @@ impl Store {
         self.inner.conditions.watch()
     }
 
+    /// Where in its log it stands, if it has a place there, and the number of its last group.
+    pub fn place_in_log(&self) -> Result<(Option<Position>, u64), StoreError> {
+        self.dumper().with(|db, path| {
+            let at = replica::position(db, path)?;
+            Ok((at, database::last_group(db, path)?))
+        })
+    }
+
+    /// What reads all of it, some entries at a time. It keeps no store open.
+    pub fn dumper(&self) -> Dumper {
+        Dumper {
+            slot: Arc::downgrade(&self.inner.slot),
+            path: self.inner.path.clone(),
+        }
+    }
+
     /// Reads; damage that is met is shown, and looked into when the database is opened next.
     fn read<T>(
         &self,
@@ -183,6 +230,14 @@ impl Store {
             .unwrap_or_else(PoisonError::into_inner);
         let db = slot.as_ref().map_err(Clone::clone)?;
         Reader::new(db, &self.inner.path).consistently(read)
+    }
+}
+
+#[cfg(test)]
+impl Store {
+    /// A value of this many parts, under a key of its own.
+    pub fn put_for_tests(&self, n: u64, value: Vec<u8>) -> Durable<()> {
+        self.submit(move |txn| txn.put(&keys::Key::Prompt(n), &value))
     }
 }
 

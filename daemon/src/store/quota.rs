@@ -1,7 +1,9 @@
 //! A disk that looks full for a while: the room that the database sees, taken away.
+use super::condition::Condition;
 use super::database::Commit;
 use super::error::StoreError;
 use robust_ckpt::disk::Space;
+use robust_grouplog::Group;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -35,8 +37,16 @@ struct Limited {
 }
 
 impl Commit for Limited {
-    fn commit(&mut self, tree: &sled::Tree, batch: sled::Batch) -> Result<(), StoreError> {
-        self.commit.commit(tree, batch)
+    fn commit(&mut self, tree: &sled::Tree, group: Group) -> Result<(), StoreError> {
+        self.commit.commit(tree, group)
+    }
+
+    fn files(&mut self) -> Vec<(String, Option<Vec<u8>>)> {
+        self.commit.files()
+    }
+
+    fn tells(&mut self, conditions: Box<dyn Fn(Condition) + Send + Sync>) {
+        self.commit.tells(conditions);
     }
 
     fn space(&self) -> io::Result<Space> {

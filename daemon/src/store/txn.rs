@@ -2,6 +2,7 @@
 use super::error::StoreError;
 use super::keys::Key;
 use super::parts::{self, Get};
+use robust_grouplog::Group;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
@@ -159,20 +160,10 @@ impl<'a> Txn<'a> {
         self.bytes
     }
 
-    /// The batch, carrying the group's number; none when nothing is written.
-    pub(super) fn into_batch(self, number: u64) -> Option<sled::Batch> {
-        if self.group.is_empty() {
-            return None;
-        }
-        let mut batch = sled::Batch::default();
-        batch.insert(Key::Group.encode(), &number.to_be_bytes());
-        for (key, value) in self.group {
-            match value {
-                Some(value) => batch.insert(key, value),
-                None => batch.remove(key),
-            }
-        }
-        Some(batch)
+    /// The group, by its number; none when nothing is written.
+    pub(super) fn into_group(self, number: u64) -> Option<Group> {
+        let writes: Vec<_> = self.group.into_iter().collect();
+        (!writes.is_empty()).then_some(Group { number, writes })
     }
 }
 

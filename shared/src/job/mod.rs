@@ -42,11 +42,11 @@ pub use order::WARMUP_RECIPE;
 pub use placement::{Place, ServicePlace};
 pub use sections::{
     Agent, AgentCommand, Attaches, BatchShape, Canary, Checkpoint, Data, Detect, DetectValue,
-    Dtype, EngineHealth, EngineKind, EngineWeights, Flush, General, HideState, HybridMode, Isolate,
-    Kept, KindBudget, Launcher, Level, Mode, Model, ModelConfig, Needed, Node, PauseMode, Policy,
-    ProbeBy, PublishAfter, Ready, Restart, Rollout, RolloutCommand, Service, ServiceHealth, Stop,
-    StopSignal, Swap, Tool, Train, Trainer, TrainerCommand, TrainerReady, Verification,
-    WarmupSettings, Watch, WeightTransport, Weights,
+    Dtype, EngineHealth, EngineKind, EngineWeights, Flush, General, Ha, HideState, HybridMode,
+    Isolate, Kept, KeptStore, KindBudget, Launcher, Level, Mode, Model, ModelConfig, Needed, Node,
+    PauseMode, Policy, ProbeBy, PublishAfter, Ready, Restart, Rollout, RolloutCommand, Service,
+    ServiceHealth, Stop, StopSignal, Swap, Tool, Train, Trainer, TrainerCommand, TrainerReady,
+    Verification, WarmupSettings, Watch, WeightTransport, Weights,
 };
 pub(crate) use units::seconds;
 pub use update::updatable;
@@ -88,6 +88,12 @@ pub struct Job {
     /// `[checkpoint]`: checkpoints on disk.
     #[serde(default)]
     pub checkpoint: Checkpoint,
+    /// `[store]`: what the controller remembers.
+    #[serde(default)]
+    pub store: KeptStore,
+    /// `[ha]`: several controllers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ha: Option<Ha>,
     /// `[weights]`: how weights travel.
     #[serde(default)]
     pub weights: Weights,
@@ -142,7 +148,13 @@ impl Job {
             job.fill_own_loop(says("rollout"));
         }
         job.job.steps = job.steps();
-        if job.nodes.is_empty() {
+        if job.ha.is_some() {
+            let says = |key| document.as_ref().and_then(|d| d.locate(key)).is_some();
+            if !says("checkpoint.publish_after") {
+                // The memory of a leader is lost with it, and another machine leads then.
+                job.checkpoint.publish_after = PublishAfter::Replica;
+            }
+        } else if job.nodes.is_empty() {
             job.nodes = vec![job.default_node()];
         }
         job.validate().map_err(|problem| {
@@ -151,6 +163,9 @@ impl Job {
             let offset = offset.or(missing);
             JobError::new(path, text, offset, problem)
         })?;
+        if job.ha.is_some() {
+            job.nodes.insert(0, Node::of_controllers());
+        }
         Ok(job)
     }
 
@@ -180,6 +195,8 @@ impl Job {
             .chain(of_trainer)
             .chain(of_agent)
             .chain(self.checkpoint.remote_signing_key_file.as_mut())
+            .chain(self.store.secret_file.as_mut())
+            .chain(self.ha.iter_mut().flat_map(Ha::files))
             .chain(self.services.values_mut().map(|s| &mut s.cwd))
         {
             *path = fold_dots(&base_dir.join(&*path));
@@ -225,6 +242,19 @@ impl Job {
         }
         if let Some(file) = &self.checkpoint.remote_signing_key_file {
             also("checkpoint.remote_signing_key_file", file);
+        }
+        if let Some(file) = &self.store.secret_file {
+            also("store.secret_file", file);
+        }
+        if let Some(ha) = &self.ha {
+            let of_etcd = [
+                ("ha.etcd_certificate", &ha.etcd_certificate),
+                ("ha.etcd_key", &ha.etcd_key),
+                ("ha.etcd_authority", &ha.etcd_authority),
+            ];
+            for (key, file) in of_etcd {
+                file.iter().for_each(|file| also(key, file));
+            }
         }
         files
     }

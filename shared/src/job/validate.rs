@@ -1,6 +1,7 @@
 //! What a job file's values must be.
 use super::error::Problem;
 use super::placement::count_key;
+use super::sections::CONTROLLERS;
 use super::{Dtype, Job, Mode, ModelConfig, Verification, WeightTransport};
 use crate::core::{FaultKind, LONGEST_S, RuleSet};
 use crate::ids::Role;
@@ -14,6 +15,23 @@ pub const BATCH_LIMIT: u64 = 1 << 22;
 pub(super) const INSTANCE_LIMIT: u64 = 10_000;
 /// Most places of one pool on one node: the controller looks at each when it asks where there is room.
 pub const POOL_LIMIT: u32 = 65_536;
+
+/// Whether a text names an object store.
+fn check_place(key: &'static str, url: &str) -> Result<(), Problem> {
+    let known = [
+        "s3://", "s3a://", "gs://", "az://", "abfs://", "abfss://", "file:///",
+    ];
+    match known
+        .iter()
+        .any(|k| url.len() > k.len() && url.starts_with(k))
+    {
+        true => Ok(()),
+        false => {
+            let must = "write s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or file:///FOLDER";
+            Err(bad(key, format!("{url:?}"), must))
+        }
+    }
+}
 
 impl Job {
     /// Refuses what cannot run: values out of range, shapes that do not divide, impossible
@@ -35,6 +53,7 @@ impl Job {
         self.check_data()?;
         self.check_counts()?;
         self.check_remote()?;
+        self.check_ha()?;
         self.check_mode()?;
         self.check_numbers()?;
         self.check_windows()?;
@@ -59,30 +78,83 @@ impl Job {
     }
 
     fn check_remote(&self) -> Result<(), Problem> {
-        let Some(url) = &self.checkpoint.remote else {
-            return match &self.checkpoint.remote_signing_key_file {
-                None => Ok(()),
-                Some(file) => {
-                    let must = "name the object store that is signed for as `checkpoint.remote`";
-                    let key = "checkpoint.remote_signing_key_file";
-                    Err(bad(key, file.display(), must))
-                }
-            };
-        };
-        let known = [
-            "s3://", "s3a://", "gs://", "az://", "abfs://", "abfss://", "file:///",
+        let places = [
+            (
+                ("checkpoint.remote", &self.checkpoint.remote),
+                (
+                    "checkpoint.remote_signing_key_file",
+                    &self.checkpoint.remote_signing_key_file,
+                ),
+                "name the object store that is signed for as `checkpoint.remote`",
+            ),
+            (
+                ("store.remote_log", &self.store.remote_log),
+                ("store.secret_file", &self.store.secret_file),
+                "name the log that it seals secrets in as `store.remote_log`",
+            ),
         ];
-        match known
-            .iter()
-            .any(|k| url.len() > k.len() && url.starts_with(k))
-        {
-            true => Ok(()),
-            false => {
-                let must = "write s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX \
-                            or file:///FOLDER";
-                Err(bad("checkpoint.remote", format!("{url:?}"), must))
+        for ((key, url), (key_of_file, file), must) in places {
+            match (url, file) {
+                (Some(url), _) => check_place(key, url)?,
+                (None, Some(file)) => return Err(bad(key_of_file, file.display(), must)),
+                (None, None) => {}
             }
         }
+        Ok(())
+    }
+
+    fn check_ha(&self) -> Result<(), Problem> {
+        let Some(ha) = &self.ha else {
+            return Ok(());
+        };
+        let is_url = |url: &String| {
+            let host = url
+                .strip_prefix("https://")
+                .or_else(|| url.strip_prefix("http://"));
+            host.is_some_and(|host| !host.is_empty())
+        };
+        if ha.etcd.is_empty() || !ha.etcd.iter().all(is_url) {
+            let must = "list etcd's members, each as https://HOST:PORT";
+            return Err(bad("ha.etcd", format!("{:?}", ha.etcd), must));
+        }
+        if ha.etcd_certificate.is_some() != ha.etcd_key.is_some() {
+            let must = "a certificate has its key: set both or neither";
+            return Err(bad("ha.etcd_certificate", "without the other", must));
+        }
+        number("ha.lease_s", ha.lease_s, 1.0, 60.0)?;
+        number("ha.silence_s", ha.silence_s, 0.3, 60.0)?;
+        for (key, is_there) in [
+            ("store.remote_log", self.store.remote_log.is_some()),
+            ("store.secret_file", self.store.secret_file.is_some()),
+        ] {
+            if !is_there {
+                let must = "controllers of [ha] go on from one log, with one secret: set both `store.remote_log` and `store.secret_file`";
+                return Err(bad(key, "absent", must));
+            }
+        }
+        if self.nodes.is_empty() {
+            let must =
+                "with [ha] no role runs on a controller: list the machines that join as [[node]]";
+            return Err(bad("ha", "set, and there is no [[node]]", must));
+        }
+        if let Some(service) = self.services.keys().next() {
+            let must = "services run on the leader's machine, and with [ha] that changes: run it elsewhere";
+            return Err(bad(
+                &format!("service.{service}"),
+                "set together with [ha]",
+                must,
+            ));
+        }
+        if self.nodes.iter().any(|node| node.name == CONTROLLERS) {
+            let must =
+                "with [ha] that name is the leader's, whichever it is; give the node another";
+            return Err(bad(
+                "ha",
+                format!("set, and a [[node]] is called {CONTROLLERS:?}"),
+                must,
+            ));
+        }
+        Ok(())
     }
 
     fn check_mode(&self) -> Result<(), Problem> {

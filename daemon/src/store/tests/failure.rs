@@ -1,7 +1,8 @@
 //! Disks that fail.
 use super::*;
-use crate::store::database::Commit;
+use crate::store::database::{Commit, batch_of};
 use robust_ckpt::disk::Space;
+use robust_grouplog::Group;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -17,12 +18,12 @@ struct Failing {
 }
 
 impl Commit for Failing {
-    fn commit(&mut self, tree: &sled::Tree, batch: sled::Batch) -> Result<(), StoreError> {
+    fn commit(&mut self, tree: &sled::Tree, group: Group) -> Result<(), StoreError> {
         if !self.fails.load(Ordering::SeqCst) {
-            return self.inner.commit(tree, batch);
+            return self.inner.commit(tree, group);
         }
         if self.applies_first {
-            tree.apply_batch(batch).unwrap();
+            tree.apply_batch(batch_of(group)).unwrap();
         }
         let source = std::io::Error::from(std::io::ErrorKind::StorageFull);
         Err(StoreError::io("write", Path::new("db"), source))

@@ -2,8 +2,9 @@
 //! strace shows that the data synchronisation of the database's file comes after its last write and
 //! ends before the answer.
 use super::*;
-use crate::store::database::Commit;
+use crate::store::database::{Commit, batch_of};
 use robust_ckpt::disk::Space;
+use robust_grouplog::Group;
 use std::io::Write;
 use std::process::Command;
 
@@ -15,8 +16,8 @@ const WRITES: usize = 6;
 struct Careless;
 
 impl Commit for Careless {
-    fn commit(&mut self, tree: &sled::Tree, batch: sled::Batch) -> Result<(), StoreError> {
-        tree.apply_batch(batch).unwrap();
+    fn commit(&mut self, tree: &sled::Tree, group: Group) -> Result<(), StoreError> {
+        tree.apply_batch(batch_of(group)).unwrap();
         tree.flush().unwrap();
         Ok(())
     }

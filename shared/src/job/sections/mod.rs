@@ -18,7 +18,10 @@ pub use command::{
 };
 pub use detect::{Detect, DetectValue};
 pub use learn::{BatchShape, Data, Model, ModelConfig, Train, WarmupSettings};
-pub use operate::{Checkpoint, KindBudget, Node, PublishAfter, Restart, WeightTransport, Weights};
+pub use operate::{
+    CONTROLLERS, Checkpoint, Ha, KeptStore, KindBudget, Node, PublishAfter, Restart,
+    WeightTransport, Weights,
+};
 pub use program::{Ready, Stop, StopSignal};
 pub use roles::{Agent, Rollout, Swap, Tool, Trainer};
 pub use service::{Needed, Service, ServiceHealth};

@@ -73,6 +73,54 @@ impl Default for Checkpoint {
     }
 }
 
+/// `[store]`: what the controller remembers, and where else than on its disk.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct KeptStore {
+    /// An object store, or a folder that other machines see, that everything is written to before it counts:
+    /// `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX`, `az://CONTAINER/PREFIX` or `file:///FOLDER`. The loss of the
+    /// controller's machine with its disk then loses nothing: `robustd --restore-from` goes on elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remote_log: Option<String>,
+    /// A file with a secret of 32 bytes or more, readable by its owner only. With it the keys and tokens of the state
+    /// directory go into the log as well, sealed, so that the job's nodes and roles know who goes on elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret_file: Option<PathBuf>,
+}
+
+/// `[ha]`: several controllers, of which one leads the job and another one goes on when it is lost. With it, no role runs
+/// on a controller: every machine with slots is a `[[node]]` that joins.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ha {
+    /// The members of the etcd that decides who leads: `https://HOST:PORT` each.
+    pub etcd: Vec<String>,
+    /// The certificate that is shown to etcd, where it asks for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etcd_certificate: Option<PathBuf>,
+    /// The private key of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etcd_key: Option<PathBuf>,
+    /// The authority that stands for etcd's members.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etcd_authority: Option<PathBuf>,
+    /// Seconds after which a leader that etcd has not heard leads no more. etcd grants 2 s at least, or 1 s where its
+    /// election timeout is 500 ms.
+    #[serde(default = "lease_s")]
+    pub lease_s: f64,
+    /// Seconds of a leader's silence after which another controller, which etcd hears, takes its place.
+    #[serde(default = "silence_s")]
+    pub silence_s: f64,
+}
+
+fn lease_s() -> f64 {
+    2.0
+}
+
+fn silence_s() -> f64 {
+    0.7
+}
+
 /// `[weights]`: how weight versions travel to the rollouts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -297,4 +345,32 @@ pub struct Node {
     /// Data centre, rack and accelerator model.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
+}
+
+/// The name of the machine that leads, whichever it is, where there are several controllers.
+pub const CONTROLLERS: &str = "controllers";
+
+impl Node {
+    /// The place of those who lead: no role runs there.
+    pub(in crate::job) fn of_controllers() -> Self {
+        Self {
+            name: CONTROLLERS.to_owned(),
+            slots: None,
+            pools: BTreeMap::new(),
+            devices: BTreeMap::new(),
+            labels: Labels::default(),
+        }
+    }
+}
+
+impl Ha {
+    /// The files that it names.
+    pub(in crate::job) fn files(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        let of_etcd = [
+            &mut self.etcd_certificate,
+            &mut self.etcd_key,
+            &mut self.etcd_authority,
+        ];
+        of_etcd.into_iter().flatten()
+    }
 }

@@ -1,0 +1,225 @@
+//! A log that is written.
+use super::bases::Bases;
+use super::carried::Carried;
+use crate::store::database::Commit;
+use crate::store::{Condition, Dumper, StoreError, stored_position};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use robust_grouplog::{Group, GroupLog, LogError, Position};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::time::{sleep, timeout};
+
+/// How long one put may take before it is tried again.
+const PUT: Duration = Duration::from_secs(10);
+/// Between two tries.
+const RETRY: Duration = Duration::from_millis(250);
+
+/// What becomes of a group that is in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It counts.
+    Registered,
+    /// Whoever decides cannot be reached: it is asked again.
+    Away(String),
+    /// Another controller leads: this one acknowledges nothing any more.
+    Deposed(String),
+}
+
+/// Who decides whether a group counts.
+pub trait Register: Send + Sync {
+    /// Moves the log's head from one position to the next. Asking for the same again is fine.
+    fn register<'a>(&'a self, from: &'a Position, to: &'a Position) -> BoxFuture<'a, Fate>;
+
+    /// What is done when another controller leads. It does not return: nothing more may be said in this one's name.
+    fn step_down(&self, why: &str) -> !;
+}
+
+/// A log, and where it stands.
+pub struct Attached {
+    log: GroupLog,
+    epoch: u64,
+    at: Position,
+    runtime: Handle,
+    register: Option<Arc<dyn Register>>,
+    carried: Carried,
+    bases: Bases,
+    hurried: Arc<AtomicBool>,
+    /// A group failed: the database may have it or not, and so may the log.
+    broken: bool,
+}
+
+impl Attached {
+    /// The log goes on after `at`, in the term `epoch`. For the runtime that this is called in.
+    pub fn new(
+        (log, epoch, at): (GroupLog, u64, Position),
+        register: Option<Arc<dyn Register>>,
+        carried: Carried,
+        dumper: Dumper,
+    ) -> Self {
+        let runtime = Handle::current();
+        Self {
+            bases: Bases::new(log.clone(), dumper, runtime.clone()),
+            log,
+            epoch,
+            at,
+            runtime,
+            register,
+            carried,
+            hurried: Arc::default(),
+            broken: false,
+        }
+    }
+
+    pub(super) fn hurried_by(self, hurried: Arc<AtomicBool>) -> Self {
+        Self { hurried, ..self }
+    }
+
+    pub(super) fn files(&mut self) -> Vec<(String, Option<Vec<u8>>)> {
+        self.carried.changed()
+    }
+
+    /// Puts a group into both.
+    pub(super) fn commit(
+        &mut self,
+        tree: &sled::Tree,
+        group: Group,
+        commit: &mut dyn Commit,
+        tell: &(dyn Fn(Condition) + Send + Sync),
+    ) -> Result<(), StoreError> {
+        if self.broken {
+            self.mend(tree)?;
+        }
+        let (bytes, next) = group.encode(self.epoch, &self.at);
+        let size = bytes.len() as u64;
+        let put = Put {
+            log: self.log.clone(),
+            at: next,
+            bytes,
+            hurried: Arc::clone(&self.hurried),
+        };
+        let mut local = group;
+        local.writes.push(stored_position(&next));
+        self.broken = true;
+        let (written, logged) = self.runtime.clone().block_on(async {
+            // The disk beside the network; the store's own thread may block.
+            let putting = tokio::spawn(put.clone().first());
+            let written = commit.commit(tree, local);
+            let logged = match putting.await {
+                Ok(Ok(())) => Ok(()),
+                _ => put.patiently(tell).await,
+            };
+            let logged = match (&written, logged) {
+                (Ok(()), Ok(())) => self.registered(&next, tell).await,
+                (_, logged) => logged,
+            };
+            (written, logged)
+        });
+        written?;
+        if let Err(error @ LogError::Taken { .. }) = &logged {
+            self.deposed(&error.to_string());
+        }
+        logged.map_err(StoreError::Log)?;
+        self.at = next;
+        self.broken = false;
+        self.bases.wrote(size, next);
+        Ok(())
+    }
+
+    /// Until it counts.
+    async fn registered(
+        &self,
+        next: &Position,
+        tell: &(dyn Fn(Condition) + Send + Sync),
+    ) -> Result<(), LogError> {
+        let Some(register) = &self.register else {
+            return Ok(());
+        };
+        loop {
+            match register.register(&self.at, next).await {
+                Fate::Registered => return Ok(()),
+                Fate::Deposed(why) => register.step_down(&why),
+                Fate::Away(reason) => {
+                    let error = LogError::Store {
+                        doing: "register",
+                        key: next.to_string(),
+                        reason,
+                    };
+                    wait(error, &self.hurried, tell).await?;
+                }
+            }
+        }
+    }
+
+    fn deposed(&self, why: &str) {
+        if let Some(register) = &self.register {
+            register.step_down(why);
+        }
+    }
+
+    /// After a failure: the log goes on from what the database has, which a base says whole. A controller among several
+    /// leaves that to another one.
+    fn mend(&mut self, tree: &sled::Tree) -> Result<(), StoreError> {
+        self.deposed("a group of writes failed on this machine");
+        let epoch = self.epoch + 1;
+        let path = self.bases.path().to_owned();
+        let number = crate::store::database::last_group(tree, &path)?;
+        let at = Position::of_base(self.log.run(), epoch, number);
+        self.runtime.block_on(self.bases.put_of(at, tree))?;
+        self.epoch = epoch;
+        self.at = at;
+        self.broken = false;
+        Ok(())
+    }
+}
+
+/// A group on its way.
+#[derive(Clone)]
+struct Put {
+    log: GroupLog,
+    at: Position,
+    bytes: Bytes,
+    hurried: Arc<AtomicBool>,
+}
+
+impl Put {
+    async fn first(self) -> Result<(), LogError> {
+        let put = timeout(PUT, self.log.put(&self.at, self.bytes)).await;
+        put.unwrap_or_else(|_| Err(slow(&self.at)))
+    }
+
+    /// Until it is there, or can never be.
+    async fn patiently(self, tell: &(dyn Fn(Condition) + Send + Sync)) -> Result<(), LogError> {
+        loop {
+            match self.clone().first().await {
+                Err(error) if error.may_pass() => wait(error, &self.hurried, tell).await?,
+                ended => return ended,
+            }
+        }
+    }
+}
+
+fn slow(at: &Position) -> LogError {
+    LogError::Store {
+        doing: "put",
+        key: at.to_string(),
+        reason: format!("no answer within {} s", PUT.as_secs()),
+    }
+}
+
+/// Says that the log is away, and waits; with the error at once where somebody wants the end.
+async fn wait(
+    error: LogError,
+    hurried: &AtomicBool,
+    tell: &(dyn Fn(Condition) + Send + Sync),
+) -> Result<(), LogError> {
+    if hurried.load(Ordering::Acquire) {
+        return Err(error);
+    }
+    let detail = error.to_string();
+    tell(Condition::LogAway { detail });
+    sleep(RETRY).await;
+    Ok(())
+}

@@ -1,0 +1,156 @@
+//! Files of the state directory without which another machine cannot go on: who the job is, and its secrets.
+//!
+//! They are few and small, and rarely change. Each is replaced by a rename, so the folder's own time tells whether one
+//! may have changed.
+use crate::state::StateDir;
+use robust_grouplog::Seal;
+use rustix::fs::{StatxFlags, statx};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// What a file's contents begin with as they are kept: plain, or sealed.
+const PLAIN: u8 = 0;
+const SEALED: u8 = 1;
+/// Times of files move in steps of some milliseconds: what changed so recently may change again unseen.
+const RECENT: Duration = Duration::from_millis(50);
+/// A file larger than this is none of those.
+const MOST_BYTES: u64 = 4 << 20;
+
+/// The files that go along with the log, and what is known of them there.
+pub struct Carried {
+    root: PathBuf,
+    seal: Option<Seal>,
+    seen: Option<SystemTime>,
+    known: BTreeMap<String, blake3::Hash>,
+}
+
+/// Whether a file says who the job is.
+fn is_open(name: &str) -> bool {
+    let revision = name
+        .strip_prefix("job.")
+        .and_then(|n| n.strip_suffix(".json"));
+    let is_revision = revision.is_some_and(|n| n.parse::<u32>().is_ok());
+    matches!(name, "run" | "job.json") || is_revision
+}
+
+/// Whether it is a secret, or says who has one.
+fn is_secret(name: &str) -> bool {
+    matches!(
+        name,
+        "authority.key"
+            | "authority.before.key"
+            | "roles.token"
+            | "joins.json"
+            | "nodes.token"
+            | "token"
+            | "router.key"
+            | "clients.key"
+            | "clients.pem"
+            | "metrics.key"
+            | "engines.key"
+    )
+}
+
+impl Carried {
+    /// Of a state directory. Secrets go along only where there is something to seal them with.
+    pub fn new(state: &StateDir, seal: Option<Seal>) -> Self {
+        Self {
+            root: state.root().to_owned(),
+            seal,
+            seen: None,
+            known: BTreeMap::new(),
+        }
+    }
+
+    /// The files that changed since this was asked last, as they are kept; none for one that is gone.
+    pub fn changed(&mut self) -> Vec<(String, Option<Vec<u8>>)> {
+        let modified = modified(&self.root);
+        if modified.is_some() && modified == self.seen {
+            return Vec::new();
+        }
+        let is_recent = |at: SystemTime| at.elapsed().is_ok_and(|age| age < RECENT);
+        let found = self.found();
+        self.seen = modified.filter(|at| !is_recent(*at));
+        let gone: Vec<String> = self
+            .known
+            .keys()
+            .filter(|name| !found.contains_key(*name))
+            .cloned()
+            .collect();
+        let mut changes = Vec::new();
+        for name in gone {
+            self.known.remove(&name);
+            changes.push((name, None));
+        }
+        for (name, contents) in found {
+            let digest = blake3::hash(&contents);
+            if self.known.get(&name) == Some(&digest) {
+                continue;
+            }
+            match self.kept(&name, &contents) {
+                Ok(kept) => {
+                    self.known.insert(name.clone(), digest);
+                    changes.push((name, Some(kept)));
+                }
+                Err(error) => tracing::error!("{name} does not go into the job's log: {error}"),
+            }
+        }
+        changes
+    }
+
+    fn kept(&self, name: &str, contents: &[u8]) -> Result<Vec<u8>, robust_grouplog::SealError> {
+        Ok(match &self.seal {
+            Some(seal) if is_secret(name) => [&[SEALED], &seal.close(name, contents)?[..]].concat(),
+            _ => [&[PLAIN], contents].concat(),
+        })
+    }
+
+    fn found(&self) -> BTreeMap<String, Vec<u8>> {
+        let entries = std::fs::read_dir(&self.root)
+            .into_iter()
+            .flatten()
+            .flatten();
+        let wanted = entries.filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let wanted = is_open(&name) || self.seal.is_some() && is_secret(&name);
+            let small = entry
+                .metadata()
+                .is_ok_and(|m| m.is_file() && m.len() <= MOST_BYTES);
+            // One that is gone between is found gone the next time.
+            let contents = std::fs::read(entry.path()).ok();
+            contents
+                .filter(|_| wanted && small)
+                .map(|contents| (name, contents))
+        });
+        wanted.collect()
+    }
+}
+
+fn modified(root: &Path) -> Option<SystemTime> {
+    let found = statx(
+        rustix::fs::CWD,
+        root,
+        rustix::fs::AtFlags::empty(),
+        StatxFlags::MTIME,
+    );
+    let at = found.ok()?.stx_mtime;
+    let since = Duration::new(u64::try_from(at.tv_sec).ok()?, at.tv_nsec);
+    Some(SystemTime::UNIX_EPOCH + since)
+}
+
+/// A file as it was before it was kept; none for one of this kind that there is nothing to open with.
+pub(super) fn opened(
+    name: &str,
+    kept: &[u8],
+    seal: Option<&Seal>,
+) -> Result<Option<Vec<u8>>, robust_grouplog::SealError> {
+    if !is_open(name) && !is_secret(name) {
+        return Ok(None);
+    }
+    match (kept.split_first(), seal) {
+        (Some((&PLAIN, contents)), _) => Ok(Some(contents.to_vec())),
+        (Some((&SEALED, sealed)), Some(seal)) => seal.open(name, sealed).map(Some),
+        _ => Ok(None),
+    }
+}

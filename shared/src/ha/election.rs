@@ -1,0 +1,268 @@
+//! The state of a candidate.
+use crate::time::Time;
+use std::time::Duration;
+
+/// Who leads, as the arbiter has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leader {
+    /// Its name.
+    pub name: String,
+    /// The number of its term.
+    pub epoch: u64,
+    /// What its place is bound to, by the arbiter's number.
+    pub lease: i64,
+}
+
+/// How long what is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// How long a lease lives that is not lengthened.
+    pub lease: Duration,
+    /// Between two signs of life, of a leader and of a follower.
+    pub sign: Duration,
+    /// A leader of which nothing was seen for so long has lost its place, if the arbiter answers this candidate.
+    pub silence: Duration,
+}
+
+/// The part of a lease after which a leader that could not lengthen it says nothing more. The rest is for clocks that run
+/// at different speeds, and for what is on its way.
+const FENCE: f64 = 0.6;
+/// So many of its own signs a follower must have had answered since it last saw the leader's.
+const ANSWERS: u32 = 2;
+
+impl Timing {
+    /// With this lease and silence; signs are given often enough to tell.
+    #[must_use]
+    pub fn new(lease: Duration, silence: Duration) -> Self {
+        let sign = (silence / 5).min(lease / 8);
+        Self {
+            lease,
+            sign,
+            silence,
+        }
+    }
+
+    /// How long after it asked for a lease, or lengthened it, a leader leads at most.
+    #[must_use]
+    pub fn fence(&self) -> Duration {
+        self.lease.mul_f64(FENCE)
+    }
+}
+
+/// What a candidate hears.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Who leads now.
+    Seen(Option<Leader>),
+    /// The leader gave a sign of life.
+    Sign,
+    /// The arbiter answered a sign of this candidate's own, which it gave at that time.
+    Answered {
+        /// When.
+        given: Time,
+    },
+    /// This candidate's request to lead was granted; it was made at that time.
+    Won {
+        /// The number of the term.
+        epoch: u64,
+        /// When it was asked for.
+        asked: Time,
+    },
+    /// Somebody was first, or nobody knows.
+    Lost,
+    /// This candidate's lease is over.
+    LeaseOver,
+    /// Time passed.
+    Tick,
+}
+
+/// What it is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Ask for the leader's place.
+    Ask,
+    /// Take the leader's lease away.
+    Revoke {
+        /// Which.
+        lease: i64,
+        /// Why, in words.
+        why: String,
+    },
+    /// End: it leads no more.
+    End {
+        /// Why, in words.
+        why: String,
+    },
+}
+
+/// See the module's doc.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    /// Nothing was heard of the arbiter yet.
+    Waiting,
+    Following {
+        leader: Leader,
+        /// When the leader was last seen to live.
+        sign: Time,
+        /// Own signs that were given after that, and answered.
+        answered: u32,
+        revoked: bool,
+    },
+    Asking,
+    Leading {
+        epoch: u64,
+        /// When the lease was last lengthened for sure.
+        held: Time,
+    },
+    Ended,
+}
+
+/// A candidate.
+#[derive(Clone, Debug)]
+pub struct Election {
+    name: String,
+    timing: Timing,
+    part: Part,
+}
+
+impl Election {
+    /// A candidate of this name that knows nothing yet.
+    #[must_use]
+    pub fn new(name: &str, timing: Timing) -> Self {
+        Self {
+            name: name.to_owned(),
+            timing,
+            part: Part::Waiting,
+        }
+    }
+
+    /// The number of its term, if it leads.
+    #[must_use]
+    pub fn epoch(&self) -> Option<u64> {
+        match self.part {
+            Part::Leading { epoch, .. } => Some(epoch),
+            _ => None,
+        }
+    }
+
+    /// Whom it follows.
+    #[must_use]
+    pub fn leader(&self) -> Option<&Leader> {
+        match &self.part {
+            Part::Following { leader, .. } => Some(leader),
+            _ => None,
+        }
+    }
+
+    /// Until when it leads if it hears nothing more.
+    #[must_use]
+    pub fn leads_until(&self) -> Option<Time> {
+        match self.part {
+            Part::Leading { held, .. } => Some(held + self.timing.fence()),
+            _ => None,
+        }
+    }
+
+    /// What it does about something that it heard.
+    pub fn handle(&mut self, now: Time, event: Event) -> Option<Act> {
+        match event {
+            Event::Seen(leader) => self.seen(now, leader),
+            Event::Sign => {
+                if let Part::Following { sign, answered, .. } = &mut self.part {
+                    (*sign, *answered) = (now, 0);
+                }
+                None
+            }
+            Event::Answered { given } => {
+                match &mut self.part {
+                    Part::Following { sign, answered, .. } if given > *sign => *answered += 1,
+                    Part::Leading { held, .. } => *held = (*held).max(given),
+                    _ => {}
+                }
+                self.tick(now)
+            }
+            Event::Won { epoch, asked } => {
+                self.part = Part::Leading { epoch, held: asked };
+                self.tick(now)
+            }
+            Event::Lost => {
+                if self.part == Part::Asking {
+                    self.part = Part::Waiting;
+                }
+                None
+            }
+            Event::LeaseOver => self.end("its lease is over"),
+            Event::Tick => self.tick(now),
+        }
+    }
+
+    fn seen(&mut self, now: Time, seen: Option<Leader>) -> Option<Act> {
+        match (&mut self.part, seen) {
+            (Part::Ended, _) => None,
+            (Part::Leading { epoch, .. }, Some(leader)) if leader.epoch == *epoch => None,
+            (Part::Leading { .. }, Some(leader)) => {
+                let why = format!("{} leads, in epoch {}", leader.name, leader.epoch);
+                self.end(&why)
+            }
+            (Part::Leading { .. }, None) => self.end("its place was taken away"),
+            (Part::Asking, None) => None,
+            (Part::Following { leader, .. }, Some(seen)) if *leader == seen => None,
+            (_, Some(leader)) => {
+                self.part = Part::Following {
+                    leader,
+                    sign: now,
+                    answered: 0,
+                    revoked: false,
+                };
+                None
+            }
+            (_, None) => {
+                self.part = Part::Asking;
+                Some(Act::Ask)
+            }
+        }
+    }
+
+    fn tick(&mut self, now: Time) -> Option<Act> {
+        let until = self.leads_until();
+        if until.is_some_and(|until| now > until) {
+            return self.end("the arbiter did not lengthen its lease in time");
+        }
+        let Part::Following {
+            leader,
+            sign,
+            answered,
+            revoked,
+        } = &mut self.part
+        else {
+            return None;
+        };
+        let silent = now - *sign;
+        if *revoked || silent < self.timing.silence || *answered < ANSWERS {
+            return None;
+        }
+        *revoked = true;
+        let why = format!(
+            "{} gave no sign for {} ms, and the arbiter answers {}",
+            leader.name,
+            silent.as_millis(),
+            self.name
+        );
+        let lease = leader.lease;
+        Some(Act::Revoke { lease, why })
+    }
+
+    /// A request to take the leader's lease away failed: it may be made again.
+    pub fn not_revoked(&mut self) {
+        if let Part::Following { revoked, .. } = &mut self.part {
+            *revoked = false;
+        }
+    }
+
+    fn end(&mut self, why: &str) -> Option<Act> {
+        let ended = std::mem::replace(&mut self.part, Part::Ended);
+        (ended != Part::Ended).then(|| Act::End {
+            why: why.to_owned(),
+        })
+    }
+}
