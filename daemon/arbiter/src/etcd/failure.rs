@@ -1,6 +1,7 @@
 //! What a member's failure means for what it was asked.
 
 use std::error::Error;
+use std::time::Duration;
 
 use thiserror::Error;
 use tonic::{Code, Status};
@@ -16,6 +17,9 @@ pub(super) enum Failure {
     /// There is no connection to it, so nothing was sent.
     #[error("{0}")]
     NotReached(String),
+    /// It did not answer in a time, and nothing was asked of it that it could do later.
+    #[error("there was no answer within {} ms", .0.as_millis())]
+    Silent(Duration),
     /// It did, or did not, or will.
     #[error("{0}")]
     Lost(String),
@@ -49,14 +53,14 @@ impl Failure {
 
     /// Whether the connection is no good any more.
     pub fn is_of_connection(&self) -> bool {
-        matches!(self, Self::NotReached(_) | Self::Lost(_))
+        matches!(self, Self::NotReached(_) | Self::Silent(_) | Self::Lost(_))
     }
 
     /// What is final, whoever else would be asked; the others are given back.
     pub fn verdict(self, at: &str) -> Result<ArbiterError, Self> {
         let at = at.to_owned();
         match self {
-            Self::NotDone(_) | Self::NotReached(_) | Self::Lost(_) => Err(self),
+            Self::NotDone(_) | Self::NotReached(_) | Self::Silent(_) | Self::Lost(_) => Err(self),
             Self::Refused(why) => Ok(ArbiterError::Refused { at, why }),
             Self::LeaseOver(lease) => Ok(ArbiterError::LeaseOver { lease }),
             Self::SomeLeaseOver => Ok(ArbiterError::Refused {

@@ -113,10 +113,10 @@ impl Member {
         }
     }
 
-    /// The other side looks at our certificate only after the connection came about for us.
+    /// What the other side thinks of us is seen only by that it ends the connection, which came about for us.
     fn unproven(&self, why: String) -> String {
         match &self.tls {
-            None => why,
+            None => format!("it ended the connection, as it does where it speaks https: {why}"),
             Some(tls) => format!(
                 "it ended the connection, as it does where its authority did not certify {}: {why}",
                 tls.certificate.display()

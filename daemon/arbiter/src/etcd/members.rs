@@ -7,7 +7,7 @@
 //! ```
 //! The first one is whoever answered last: it is changed only where somebody failed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -264,10 +264,11 @@ impl Members {
     {
         let share = last.saturating_duration_since(Instant::now()) / left.max(1);
         let reached = timeout(share, self.reach(member, until)).await;
-        let reached = reached.map_err(|_| Failure::NotReached(no_answer(share)))?;
+        let reached = reached.map_err(|_| Failure::Silent(share))?;
         let (asked, mut suspect) = reached?;
         let answer = timeout_at(until, ask(asked)).await;
-        let answer = answer.unwrap_or_else(|_| Err(Failure::Lost(no_answer(self.timeout))));
+        let answer = answer
+            .unwrap_or_else(|_| Err(Failure::Lost(Failure::Silent(self.timeout).to_string())));
         if !answer.as_ref().is_err_and(Failure::is_of_connection) {
             suspect.connection = None;
         }
@@ -275,16 +276,13 @@ impl Members {
     }
 }
 
-pub(super) fn no_answer(within: Duration) -> String {
-    format!("there was no answer within {} ms", within.as_millis())
-}
-
 /// Which members were asked, and what they said.
 struct Turns<'a> {
     members: &'a Members,
     next: usize,
     failures: usize,
-    said: BTreeMap<usize, Option<String>>,
+    in_flight: BTreeSet<usize>,
+    said: BTreeMap<usize, String>,
 }
 
 impl<'a> Turns<'a> {
@@ -293,6 +291,7 @@ impl<'a> Turns<'a> {
             members,
             next: members.first.load(Ordering::Relaxed),
             failures: 0,
+            in_flight: BTreeSet::new(),
             said: BTreeMap::new(),
         }
     }
@@ -301,17 +300,29 @@ impl<'a> Turns<'a> {
     fn next_idle(&self) -> Option<usize> {
         let count = self.members.all.len();
         let mut turn = (0..count).map(|step| (self.next + step) % count);
-        turn.find(|member| !matches!(self.said.get(member), Some(None)))
+        turn.find(|member| !self.in_flight.contains(member))
     }
 
     fn begun(&mut self, member: usize) {
-        self.said.insert(member, None);
+        self.in_flight.insert(member);
         self.next = (member + 1) % self.members.all.len();
     }
 
     fn failed(&mut self, member: usize, failure: &Failure) {
         self.failures += 1;
-        self.said.insert(member, Some(failure.to_string()));
+        self.in_flight.remove(&member);
+        match failure {
+            // What it said before says more, and this may be for want of time only.
+            Failure::Silent(_) => self
+                .said
+                .entry(member)
+                .or_insert_with(|| failure.to_string()),
+            _ => self
+                .said
+                .entry(member)
+                .insert_entry(failure.to_string())
+                .into_mut(),
+        };
     }
 
     fn round_is_over(&self) -> bool {
@@ -325,12 +336,18 @@ impl<'a> Turns<'a> {
     }
 
     fn unavailable(self) -> ArbiterError {
-        let Self { members, said, .. } = self;
-        let silent = no_answer(members.timeout);
-        let each = said.into_iter().map(|(member, said)| {
-            let said = said.unwrap_or_else(|| silent.clone());
-            format!("{}: {said}", members.name(member))
-        });
+        let Self {
+            members,
+            in_flight,
+            mut said,
+            ..
+        } = self;
+        for member in in_flight {
+            let silent = || Failure::Silent(members.timeout).to_string();
+            said.entry(member).or_insert_with(silent);
+        }
+        let each = said.into_iter();
+        let each = each.map(|(member, said)| format!("{}: {said}", members.name(member)));
         let tried = each.collect::<Vec<_>>().join("; ");
         ArbiterError::Unavailable { tried }
     }

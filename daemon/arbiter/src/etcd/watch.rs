@@ -12,7 +12,7 @@ use tonic::transport::Channel;
 
 use super::MAX_MESSAGE_BYTES;
 use super::failure::{Failure, said};
-use super::members::{Asked, Members, no_answer};
+use super::members::{Asked, Members};
 use super::translate::changes;
 use crate::generated::etcdserverpb::watch_client::WatchClient;
 use crate::generated::etcdserverpb::watch_request::RequestUnion;
@@ -160,7 +160,7 @@ impl Link {
                 }
                 () = sleep_until(self.ask_at) => {
                     if self.asked {
-                        return Err(Failure::Lost(no_answer(members.timeout())));
+                        return Err(Failure::Silent(members.timeout()));
                     }
                     // Where this does not go out, the answer is missed as well.
                     _ = self.requests.try_send(WatchRequest {

@@ -206,12 +206,14 @@ fn check(compares: &[Compare], writes: &[Write]) -> Result<(), ArbiterError> {
     compares
         .iter()
         .try_for_each(|compare| named(compare.key()))?;
-    let mut seen = BTreeSet::new();
-    for write in writes {
-        named(write.key())?;
-        if !seen.insert(write.key()) {
-            return Err(refused("etcdserver: duplicate key given in txn request"));
-        }
+    writes.iter().try_for_each(|write| named(write.key()))?;
+    let puts = writes
+        .iter()
+        .filter(|write| matches!(write, Write::Put { .. }));
+    let twice = |key| writes.iter().filter(|write| write.key() == key).count() > 1;
+    // To etcd, two deletes of a key are no mistake.
+    if puts.map(Write::key).any(twice) {
+        return Err(refused("etcdserver: duplicate key given in txn request"));
     }
     Ok(())
 }
