@@ -78,7 +78,7 @@ pub struct Lease {
 }
 
 /// What a key holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Entry {
     /// Its name.
     pub key: String,
@@ -90,6 +90,30 @@ pub struct Entry {
     pub modified: Revision,
     /// With which it vanishes.
     pub lease: Option<LeaseId>,
+}
+
+impl Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry")
+            .field("key", &self.key)
+            .field("value", &Shown(&self.value))
+            .field("created", &self.created.0)
+            .field("modified", &self.modified.0)
+            .field("lease", &self.lease)
+            .finish()
+    }
+}
+
+/// A value as logs show it: one of megabytes is not told byte by byte.
+struct Shown<'a>(&'a [u8]);
+
+impl Debug for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.len() {
+            0..=64 => write!(f, "b\"{}\"", self.0.escape_ascii()),
+            bytes => write!(f, "{bytes} bytes"),
+        }
+    }
 }
 
 /// What must hold for a transaction to be made.
@@ -127,7 +151,7 @@ impl Compare {
 }
 
 /// What a transaction changes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Write {
     /// Puts a value, whether the key was there or not.
     Put {
@@ -143,6 +167,20 @@ pub enum Write {
         /// Its name.
         key: String,
     },
+}
+
+impl Debug for Write {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Put { key, value, lease } => f
+                .debug_struct("Put")
+                .field("key", key)
+                .field("value", &Shown(value))
+                .field("lease", lease)
+                .finish(),
+            Self::Delete { key } => f.debug_struct("Delete").field("key", key).finish(),
+        }
+    }
 }
 
 impl Write {
@@ -214,7 +252,8 @@ pub trait Arbiter: Send + Sync + Debug {
     /// watch goes on from the next one.
     async fn read_prefix(&self, prefix: &str) -> Result<(Vec<Entry>, Revision), ArbiterError>;
 
-    /// Makes all writes in one change if all compares hold, and else none of them. A key may be written once only.
+    /// Makes all writes in one change if all compares hold, and else none of them. A key may be put once only. etcd takes
+    /// 128 of either, and 1.5 MiB in all.
     ///
     /// [`ArbiterError::Unknown`]: nobody knows whether it was made, or still will be. Any other error says that it
     /// certainly was not and will not be.

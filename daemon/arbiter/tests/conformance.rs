@@ -69,6 +69,7 @@ both! {
     a_key_that_was_deleted_and_put_again_is_another_one
     a_transaction_without_effect_is_no_change
     what_makes_no_sense_is_refused
+    what_is_too_large_is_refused
     keys_vanish_with_their_lease
     a_deposed_leader_is_refused_however_late_it_asks
     a_lease_ends_unless_it_is_kept_alive
@@ -190,6 +191,27 @@ async fn what_makes_no_sense_is_refused(world: World) {
         "{read:?}"
     );
     assert_eq!(arbiter.read_prefix("").await.unwrap().0, []);
+}
+
+async fn what_is_too_large_is_refused(world: World) {
+    let arbiter = world.client();
+    let sized = |bytes| {
+        vec![Write::Put {
+            key: "a".to_owned(),
+            value: vec![0; bytes],
+            lease: None,
+        }]
+    };
+    done(arbiter.transact(vec![], sized(1 << 20)).await.unwrap());
+    // The second is more than gRPC takes.
+    for bytes in [(1 << 20) + (3 << 18), 8 << 20] {
+        let refused = arbiter.transact(vec![], sized(bytes)).await;
+        let refused = refused.unwrap_err();
+        assert!(matches!(refused, ArbiterError::Refused { .. }), "{refused}");
+        eprintln!("{refused}");
+    }
+    let read = arbiter.read("a").await.unwrap().unwrap();
+    assert_eq!(read.value.len(), 1 << 20);
 }
 
 fn bound(key: &str, lease: LeaseId) -> Write {

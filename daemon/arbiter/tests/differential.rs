@@ -28,6 +28,9 @@ enum Asks {
     Modified(Option<i64>),
 }
 
+/// Which key: what is put, and the lease that it is bound to; or that it is deleted.
+type Writes = (usize, Option<(u8, Option<usize>)>);
+
 #[derive(Clone, Debug)]
 enum Step {
     Grant,
@@ -35,11 +38,7 @@ enum Step {
     Revoke(usize),
     Read(usize),
     Prefix(&'static str),
-    /// Keys with what is compared; keys with what is put and the lease that it is bound to, or that are deleted.
-    Transact(
-        Vec<(usize, Asks)>,
-        Vec<(usize, Option<(u8, Option<usize>)>)>,
-    ),
+    Transact(Vec<(usize, Asks)>, Vec<Writes>),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -131,7 +130,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    fn write(&self, (key, value): &(usize, Option<(u8, Option<usize>)>)) -> Write {
+    fn write(&self, (key, value): &Writes) -> Write {
         let key = KEYS[*key].to_owned();
         match value {
             None => Write::Delete { key },

@@ -12,6 +12,8 @@ use crate::{
 const LEAST_TTL: Duration = Duration::from_secs(1);
 /// As many as etcd takes in one transaction.
 const MAX_OPERATIONS: usize = 128;
+/// Near enough to what etcd takes in one request.
+const MAX_REQUEST_BYTES: usize = 3 << 19;
 
 #[derive(Debug)]
 pub(super) struct Store {
@@ -211,6 +213,13 @@ fn check(compares: &[Compare], writes: &[Write]) -> Result<(), ArbiterError> {
         .iter()
         .filter(|write| matches!(write, Write::Put { .. }));
     let twice = |key| writes.iter().filter(|write| write.key() == key).count() > 1;
+    let bytes = writes.iter().map(|write| match write {
+        Write::Put { key, value, .. } => key.len() + value.len(),
+        Write::Delete { key } => key.len(),
+    });
+    if bytes.sum::<usize>() > MAX_REQUEST_BYTES {
+        return Err(refused("etcdserver: request is too large"));
+    }
     // To etcd, two deletes of a key are no mistake.
     if puts.map(Write::key).any(twice) {
         return Err(refused("etcdserver: duplicate key given in txn request"));
