@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process, set_parent_process_death_signal, waitid,
+};
 use tempfile::TempDir;
 
 mod papers;
@@ -133,9 +135,23 @@ impl Cluster {
         self.run(index);
     }
 
-    /// Stops a member in the middle of whatever it does.
+    /// Stops a member in the middle of whatever it does. Returns once it does nothing any more: on a busy machine its
+    /// threads go on for a while after the signal.
+    ///
+    /// # Panics
+    /// Where it does not stop, as one that has ended.
     pub fn freeze(&self, index: usize) {
         self.signal(index, Signal::STOP);
+        let process = self.members[index].process.as_ref().unwrap();
+        let begun = Instant::now();
+        let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        while waitid(WaitId::Pid(Pid::from_child(process)), stopped)
+            .unwrap()
+            .is_none()
+        {
+            assert!(begun.elapsed() < HEALTHY_WITHIN, "a member does not stop");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Lets a frozen member go on.
