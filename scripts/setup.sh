@@ -8,6 +8,7 @@
 #   ip and tc, tmux, strace, gdb, kill, curl   system packages iproute2, tmux, strace, gdb, procps, curl
 #   promtool  the one program of the system package prometheus, in the cache (or PROMTOOL=/path)
 #   moto      an S3 server, in the cache
+#   etcd      Debian's etcd and etcdctl, in the cache
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C.UTF-8
@@ -103,6 +104,7 @@ if [ -n "$for_tests" ]; then
     get_promtool || lacks "$refused"
   fi
   daemon/remote/tests/s3/setup.sh "$CACHE/tests" >/dev/null || lacks "moto's S3 server could not be installed (the reason is above)"
+  scripts/etcd.sh || lacks "etcd could not be fetched (the reason is above)"
 fi
 
 # --- libtorch ----------------------------------------------------------------------------------

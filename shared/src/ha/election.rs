@@ -237,7 +237,7 @@ impl Election {
         else {
             return None;
         };
-        let silent = now - *sign;
+        let silent = now.since(*sign);
         if *revoked || silent < self.timing.silence || *answered < ANSWERS {
             return None;
         }

@@ -117,9 +117,17 @@ impl Job {
             let must = "list etcd's members, each as https://HOST:PORT";
             return Err(bad("ha.etcd", format!("{:?}", ha.etcd), must));
         }
-        if ha.etcd_certificate.is_some() != ha.etcd_key.is_some() {
-            let must = "a certificate has its key: set both or neither";
-            return Err(bad("ha.etcd_certificate", "without the other", must));
+        let tls = [
+            ("ha.etcd_certificate", &ha.etcd_certificate),
+            ("ha.etcd_key", &ha.etcd_key),
+            ("ha.etcd_authority", &ha.etcd_authority),
+        ];
+        let is_certified = tls.iter().any(|(_, file)| file.is_some());
+        if let Some((key, _)) = tls.iter().find(|(_, file)| file.is_none())
+            && (is_certified || ha.etcd.iter().any(|url| url.starts_with("https://")))
+        {
+            let must = "both sides of https:// show certificates: set etcd_certificate, etcd_key and etcd_authority";
+            return Err(bad(key, "absent", must));
         }
         number("ha.lease_s", ha.lease_s, 1.0, 60.0)?;
         number("ha.silence_s", ha.silence_s, 0.3, 60.0)?;
