@@ -15,6 +15,7 @@ pub mod driver;
 pub mod engines;
 pub mod grouplog;
 pub mod grpc;
+pub mod ha;
 pub mod incidents;
 mod known;
 pub mod launcher;

@@ -92,6 +92,9 @@ pub struct Args {
     /// directory
     #[arg(long, value_name = "URL", conflicts_with_all = ["join", "inspect", "fresh"])]
     pub restore_from: Option<String>,
+    /// This controller's name among those of a job file with [ha] [default: the host's name]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["join", "inspect", "fresh", "restore_from"])]
+    pub candidate: Option<String>,
     /// Keep serving status and report for so long after the job's end
     #[arg(long, value_name = "SECONDS", default_value_t = 1)]
     pub linger: u64,

@@ -5,6 +5,7 @@ use crate::control::DatasetError;
 use crate::driver::{AdoptError, DriverError};
 use crate::grouplog::{BeginError, RestoreError};
 use crate::grpc::ListenError;
+use crate::ha::HaError;
 use crate::node::{CredentialsError, NodeConfigError, NodeError};
 use crate::nodes::{AuthoritiesError, JoinTokenError, MembersError, OutsideFilesError};
 use crate::services::ServicesError;
@@ -43,6 +44,12 @@ pub enum Failure {
     /// The job's log cannot go on.
     #[error(transparent)]
     Log(#[from] BeginError),
+    /// This controller cannot be one of several.
+    #[error(transparent)]
+    Ha(#[from] HaError),
+    /// The command line does not go with the job file.
+    #[error("{0}")]
+    Candidate(&'static str),
     /// There is no job to go on with.
     #[error(transparent)]
     Restore(#[from] RestoreError),
@@ -176,6 +183,8 @@ impl Failure {
             Self::JobUnreadable { .. }
             | Self::NoJob { .. }
             | Self::Job(_)
+            | Self::Candidate(_)
+            | Self::Ha(HaError::Url { .. })
             | Self::Services(_)
             | Self::Devices(_) => ExitCode::BadJob,
             Self::Dataset(DatasetError::Io { .. }) => ExitCode::Environment,
@@ -196,7 +205,10 @@ impl Failure {
             | Self::Log(BeginError::Log(LogError::Store { .. })) => ExitCode::Environment,
             Self::Log(BeginError::Elsewhere { .. })
             | Self::Restore(RestoreError::NotEmpty { .. }) => ExitCode::InUse,
-            Self::Log(_)
+            Self::Ha(HaError::Setting(_)) => ExitCode::Environment,
+            Self::Ha(HaError::Store(StoreError::Locked { .. })) => ExitCode::InUse,
+            Self::Ha(_)
+            | Self::Log(_)
             | Self::Restore(_)
             | Self::StateDir(_)
             | Self::OtherJob(_)

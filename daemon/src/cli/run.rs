@@ -11,7 +11,7 @@ use super::checks::{Prepared, prepare};
 use super::failure::Failure;
 use super::inspect::{self, until_stopped};
 use super::join;
-use super::kept;
+use super::kept::{self, Place};
 use super::listeners::{Listeners, NodesListener};
 use super::manual;
 use super::signals::{self, Asked};
@@ -23,6 +23,7 @@ use crate::control::Far;
 use crate::driver::{self, Clock, Driver, Event, Events, Feeds, Frame, Parts, Past, World};
 use crate::grouplog::Logging;
 use crate::grpc::{self, ControlService, RoleHostService, bind_unix, serve_tcp};
+use crate::ha::Lead;
 use crate::launcher::Launcher;
 use crate::launcher::{SlowArgs, slow_down};
 use crate::leases::Leases;
@@ -87,6 +88,11 @@ pub async fn run(args: Args) -> Result<ExitCode, Failure> {
     let mut prepared = prepare(&args)?;
     let state = StateDir::make(&args.state_dir.clone().unwrap_or_else(default_state_dir))?;
     let quota = Quota::default();
+    let lead = match kept::place(&args, &prepared, &state).await? {
+        Place::Alone => None,
+        Place::Leads(lead) => Some(lead),
+        Place::Over(code) => return Ok(code),
+    };
     if let Some(from) = &args.restore_from {
         kept::restore(from, &prepared.job, &state).await?;
     }
@@ -108,11 +114,20 @@ pub async fn run(args: Args) -> Result<ExitCode, Failure> {
         prepared.job = job;
     }
     if let Some(status) = past.over(&prepared.job) {
+        if let Some(lead) = &lead {
+            lead.finish(&status.state).await;
+        }
         return was_over((&store, &state), &prepared, &status).await;
     }
-    kept::begin(&prepared, &state, (&store, &logging), &listeners.run).await?;
+    kept::begin(
+        &prepared,
+        &state,
+        (&store, &logging),
+        (&listeners.run, lead.as_ref()),
+    )
+    .await?;
     let disk = (store, quota, logging);
-    let daemon = Daemon::open(prepared, first_job, state, disk, past, listeners)?;
+    let daemon = Daemon::open(prepared, (first_job, lead), state, disk, past, listeners)?;
     daemon.serve_and_run(Duration::from_secs(args.linger)).await
 }
 
@@ -148,6 +163,8 @@ struct Daemon {
     store: Store,
     quota: Quota,
     logging: Logging,
+    /// The term, where there are several controllers.
+    lead: Option<Arc<Lead>>,
     past: Past,
     clock: Clock,
     feeds: Feeds,
@@ -168,7 +185,7 @@ struct Daemon {
 impl Daemon {
     fn open(
         prepared: Prepared,
-        first_job: String,
+        (first_job, lead): (String, Option<Arc<Lead>>),
         state: StateDir,
         (store, quota, logging): (Store, Quota, Logging),
         past: Past,
@@ -187,7 +204,10 @@ impl Daemon {
         );
         let (events, heard) = unbounded_channel();
         let operators = Tell::into_channel(&events);
-        let asked = signals::listen(operators.clone())?;
+        let asked = match &lead {
+            Some(lead) => signals::give_up(Arc::clone(lead))?,
+            None => signals::listen(operators.clone())?,
+        };
         let control = ControlService {
             driver: operators,
             store: store.clone(),
@@ -242,6 +262,7 @@ impl Daemon {
             store,
             quota,
             logging,
+            lead,
             past,
             clock,
             feeds,
@@ -320,6 +341,13 @@ impl Daemon {
         driver.dismiss_nodes(&mut world, over).await;
         if let Some(traces) = &self.traces {
             traces.flush(LAST_TRACES).await;
+        }
+        if let Some(lead) = &self.lead {
+            match &result {
+                Ok(outcome) => lead.finish(word(outcome)).await,
+                // Another controller goes on.
+                Err(_) => lead.resign().await,
+            }
         }
         // Kept when the store failed: the job goes on from its snapshots when robustd runs again.
         let outcome = result?;
@@ -571,6 +599,15 @@ async fn was_over(
 /// The end of a program that only showed: what a signal asked for.
 pub(super) fn wanted_end(asked: &Asked) -> ExitCode {
     asked.borrow().code.unwrap_or(ExitCode::Completed)
+}
+
+/// How the job ended, for the other controllers.
+fn word(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Completed => "completed",
+        Outcome::Failed { .. } => "failed",
+        Outcome::Stopped => "stopped",
+    }
 }
 
 fn ended(asked: &Asked, outcome: &Outcome) -> ExitCode {

@@ -2,8 +2,10 @@
 use super::args::ExitCode;
 use super::failure::Failure;
 use crate::driver::OperatorEvent;
+use crate::ha::Lead;
 use crate::tell::Tell;
-use tokio::signal::unix::{SignalKind, signal};
+use std::sync::Arc;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 /// What signals asked for.
@@ -51,6 +53,52 @@ pub(super) fn listen(driver: Tell<OperatorEvent>) -> Result<Asked, Failure> {
                 return;
             }
         }
+    });
+    Ok(answer)
+}
+
+/// The first signal that wants the end of a program of which nothing runs yet, or whose job goes on without it.
+pub(super) struct First {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl First {
+    /// Waits for it: the exit code that it leads to.
+    pub async fn recv(&mut self) -> ExitCode {
+        tokio::select! {
+            Some(()) = self.interrupt.recv() => ExitCode::Interrupted,
+            Some(()) = self.terminate.recv() => ExitCode::Terminated,
+            // Signals end with the runtime.
+            else => std::future::pending().await,
+        }
+    }
+}
+
+/// Starts listening for it.
+pub(super) fn first() -> Result<First, Failure> {
+    let start = |source| Failure::Start {
+        what: "signal handling",
+        source,
+    };
+    Ok(First {
+        interrupt: signal(SignalKind::interrupt()).map_err(start)?,
+        terminate: signal(SignalKind::terminate()).map_err(start)?,
+    })
+}
+
+/// A controller of several that is asked to end gives its place up: the job and its roles go on under another one.
+pub(super) fn give_up(lead: Arc<Lead>) -> Result<Asked, Failure> {
+    let mut ends = first()?;
+    let (asked, answer) = watch::channel(Wish::default());
+    tokio::spawn(async move {
+        let code = ends.recv().await;
+        tracing::info!(
+            "asked to end: another controller goes on with the job; `robustctl stop` ends that"
+        );
+        lead.resign().await;
+        drop(asked);
+        std::process::exit(code as i32)
     });
     Ok(answer)
 }

@@ -30,6 +30,16 @@ pub enum BeginError {
         /// The log.
         url: String,
     },
+    /// What was taken over is not what counts.
+    #[error(
+        "the job's log counts to {tip}, and what this controller took over of it is {here}: another one took its place meanwhile"
+    )]
+    Passed {
+        /// Where the log stands.
+        tip: Position,
+        /// Where the store stands, in words.
+        here: String,
+    },
     /// It cannot be read.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -99,10 +109,19 @@ async fn based(
     number: u64,
 ) -> Result<(u64, Position), BeginError> {
     let at = Position::of_base(log.run(), epoch, number);
+    put_base(log, store, at).await?;
+    Ok((epoch, at))
+}
+
+/// The base that a log begins with.
+///
+/// # Errors
+/// When the store cannot be read, or the log not be written.
+pub async fn put_base(log: &GroupLog, store: &Store, at: Position) -> Result<(), BeginError> {
     let base = bases::put(log, &store.dumper(), at).await?;
     tracing::info!(
         "the job's log begins with a base of {} KiB",
         base.bytes >> 10
     );
-    Ok((epoch, at))
+    Ok(())
 }

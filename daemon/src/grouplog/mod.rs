@@ -15,7 +15,7 @@ mod restore;
 mod tests;
 
 pub use attached::{Attached, Fate, Register};
-pub use begin::{BeginError, begin};
+pub use begin::{BeginError, begin, put_base};
 pub use carried::Carried;
 pub use restore::{RestoreError, Restored, newest, restore, write_files};
 

@@ -27,8 +27,9 @@ pub struct Timing {
 /// The part of a lease after which a leader that could not lengthen it says nothing more. The rest is for clocks that run
 /// at different speeds, and for what is on its way.
 const FENCE: f64 = 0.6;
-/// So many of its own signs a follower must have had answered since it last saw the leader's.
-const ANSWERS: u32 = 2;
+/// A follower whose own signs were not answered for so many times their distance was itself cut off, or the arbiter was
+/// busy choosing its own leader: the silence counts from its next answer.
+const GAP: u32 = 3;
 
 impl Timing {
     /// With this lease and silence; signs are given often enough to tell.
@@ -104,8 +105,9 @@ enum Part {
         leader: Leader,
         /// When the leader was last seen to live.
         sign: Time,
-        /// Own signs that were given after that, and answered.
-        answered: u32,
+        /// The own signs since then that were answered one after the other without a gap: when the first one was given,
+        /// and when the last answer came.
+        answered: Option<(Time, Time)>,
         revoked: bool,
     },
     Asking,
@@ -169,13 +171,18 @@ impl Election {
             Event::Seen(leader) => self.seen(now, leader),
             Event::Sign => {
                 if let Part::Following { sign, answered, .. } = &mut self.part {
-                    (*sign, *answered) = (now, 0);
+                    (*sign, *answered) = (now, None);
                 }
                 None
             }
             Event::Answered { given } => {
+                let gap = self.timing.sign * GAP;
                 match &mut self.part {
-                    Part::Following { sign, answered, .. } if given > *sign => *answered += 1,
+                    Part::Following { sign, answered, .. } if given > *sign => {
+                        let without_gap = answered.filter(|(_, last)| now.since(*last) <= gap);
+                        let since = without_gap.map_or(given, |(since, _)| since);
+                        *answered = Some((since, now));
+                    }
                     Part::Leading { held, .. } => *held = (*held).max(given),
                     _ => {}
                 }
@@ -211,7 +218,7 @@ impl Election {
                 self.part = Part::Following {
                     leader,
                     sign: now,
-                    answered: 0,
+                    answered: None,
                     revoked: false,
                 };
                 None
@@ -237,8 +244,11 @@ impl Election {
         else {
             return None;
         };
+        // Of the leader's silence only that counts in which the arbiter answered this one.
+        let heard = answered.map_or(Duration::ZERO, |(since, last)| last.since(since));
         let silent = now.since(*sign);
-        if *revoked || silent < self.timing.silence || *answered < ANSWERS {
+        let least = self.timing.silence.saturating_sub(self.timing.sign * GAP);
+        if *revoked || silent < self.timing.silence || heard < least {
             return None;
         }
         *revoked = true;
@@ -252,7 +262,8 @@ impl Election {
         Some(Act::Revoke { lease, why })
     }
 
-    /// A request to take the leader's lease away failed: it may be made again.
+    /// The leader's lease was not taken away after all, as the arbiter was not reached, or had a later sign of it: that
+    /// may be wanted again.
     pub fn not_revoked(&mut self) {
         if let Part::Following { revoked, .. } = &mut self.part {
             *revoked = false;

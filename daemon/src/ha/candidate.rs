@@ -1,0 +1,394 @@
+//! A candidate that does not lead: it follows the log, and the leader's signs.
+use super::keeper::Keeper;
+use super::lead::Lead;
+use super::setting::{HaError, Setting, Since};
+use super::site::{Advert, Head, Keys, Member, kept, read};
+use super::standby::Standby;
+use super::tail::Tail;
+use crate::grouplog::write_files;
+use crate::store::Replica;
+use futures::StreamExt;
+use robust_arbiter::{
+    Arbiter, ArbiterError, Change, Changed, Compare, Entry, Etcd, Lease, LeaseId, Revision,
+    Transacted, Write,
+};
+use robust_grouplog::Seal;
+use robust_shared::ha::{Act, Election, Event, Leader};
+use robust_shared::time::Time;
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+/// Between two tries to reach etcd.
+const RETRY: Duration = Duration::from_millis(100);
+/// An error of etcd that lasts is said so often.
+const SAID_EVERY: u32 = 50;
+
+/// How following ended.
+#[derive(Debug)]
+pub enum Followed {
+    /// This candidate leads, and its state directory has all that counts.
+    Leads(Lead),
+    /// The job is over, in this way.
+    Over(String),
+}
+
+/// A candidate.
+#[derive(Debug)]
+pub struct Candidate {
+    setting: Setting,
+    seal: Seal,
+}
+
+impl Candidate {
+    /// With these settings; `seal` opens the log's files.
+    pub fn new(setting: Setting, seal: Seal) -> Self {
+        Self { setting, seal }
+    }
+
+    /// Until it leads, or the job is over.
+    ///
+    /// # Errors
+    /// When the log is damaged, or the store cannot be written.
+    pub async fn follow(&self) -> Result<Followed, HaError> {
+        let setting = &self.setting;
+        let arbiter = setting.arbiter()?;
+        let replica = Replica::open(setting.state.root())?;
+        let standby = Standby::start(setting)?;
+        let tail = Tail::start(setting.remote.clone(), setting.job.clone(), replica);
+        let (told, mut heard) = unbounded_channel();
+        let mut following = Following {
+            setting,
+            keys: setting.keys(),
+            election: Election::new(&setting.advert.name, setting.timing),
+            clock: Since::begin(),
+            arbiter,
+            tail,
+            standby,
+            told,
+            sign: None,
+            failures: 0,
+            over: None,
+        };
+        loop {
+            let (entries, revision) = following.read().await;
+            let mut next = following.begin_with(entries);
+            let mut watch = following
+                .arbiter
+                .watch(&following.keys.prefix, revision.next());
+            let mut ticks = interval(setting.timing.sign);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                while let Some(act) = next.take() {
+                    match following.act(act).await? {
+                        Acted::Leads {
+                            lease,
+                            epoch,
+                            asked,
+                        } => {
+                            return self.lead(following, (epoch, lease), asked).await;
+                        }
+                        Acted::Heard(event) => next = following.hear(event),
+                        Acted::Nothing => {}
+                    }
+                }
+                if let Some(over) = following.over.take() {
+                    return Ok(Followed::Over(over));
+                }
+                next = tokio::select! {
+                    changed = watch.next() => match changed {
+                        Some(Ok(changed)) => following.changed(changed),
+                        // What was missed is read.
+                        _ => break,
+                    },
+                    Some(event) = heard.recv() => following.hear(event),
+                    _ = ticks.tick() => {
+                        following.give_sign();
+                        following.hear(Event::Tick)
+                    }
+                };
+                if following.tail.has_failed() {
+                    return Err(following.tail.caught_up().await.err().unwrap_or_else(gone));
+                }
+            }
+            sleep(RETRY).await;
+        }
+    }
+
+    /// The place is this candidate's: its state directory gets all that counts, and then it leads.
+    async fn lead(
+        &self,
+        following: Following<'_>,
+        (epoch, lease): (Revision, LeaseId),
+        asked: Time,
+    ) -> Result<Followed, HaError> {
+        let setting = &self.setting;
+        let Following {
+            mut election,
+            clock,
+            arbiter,
+            tail,
+            keys,
+            standby,
+            ..
+        } = following;
+        let number = epoch.0.unsigned_abs();
+        let won = Event::Won {
+            epoch: number,
+            asked,
+        };
+        if let Some(Act::End { why }) = election.handle(clock.now(), won) {
+            super::lead::begin_anew(&why);
+        }
+        let keeper = Keeper::start(setting, (election, clock), (epoch, lease))?;
+        tracing::info!("{} leads, in epoch {number}", setting.advert.name);
+        // Only what is read now has all of the leader before: it can register nothing more.
+        let head = loop {
+            match arbiter.read(&keys.head()).await {
+                Ok(entry) => break entry,
+                Err(error) => {
+                    tracing::warn!("the log's head cannot be read: {error}");
+                    sleep(RETRY).await;
+                }
+            }
+        };
+        let head = head.and_then(|entry| Some((read::<Head>(&entry.value)?, entry.modified)));
+        if let Some((head, _)) = &head {
+            tail.follow(head.clone());
+        }
+        let replica = tail.caught_up().await?;
+        if head.is_some() {
+            replica.forget_processes()?;
+            write_files(&replica, &setting.state, Some(&self.seal))?;
+        }
+        drop(replica);
+        standby.end().await;
+        let lead = Lead::new(setting, (epoch, lease), head, keeper)?;
+        Ok(Followed::Leads(lead))
+    }
+}
+
+fn gone() -> HaError {
+    HaError::Start {
+        what: "the replica of the log",
+        source: std::io::ErrorKind::BrokenPipe.into(),
+    }
+}
+
+/// What came of something that was done.
+enum Acted {
+    Nothing,
+    Heard(Event),
+    Leads {
+        lease: LeaseId,
+        epoch: Revision,
+        asked: Time,
+    },
+}
+
+struct Following<'a> {
+    setting: &'a Setting,
+    keys: Keys,
+    election: Election,
+    clock: Since,
+    arbiter: Etcd,
+    tail: Tail,
+    standby: Standby,
+    told: UnboundedSender<Event>,
+    /// The change of the leader's last sign that was seen.
+    sign: Option<Revision>,
+    failures: u32,
+    over: Option<String>,
+}
+
+impl Following<'_> {
+    fn hear(&mut self, event: Event) -> Option<Act> {
+        self.election.handle(self.clock.now(), event)
+    }
+
+    /// All that there is now, however long that takes.
+    async fn read(&mut self) -> (Vec<Entry>, Revision) {
+        loop {
+            match self.arbiter.read_prefix(&self.keys.prefix).await {
+                Ok(read) => {
+                    self.failures = 0;
+                    return read;
+                }
+                Err(error) => {
+                    if self.failures.is_multiple_of(SAID_EVERY) {
+                        tracing::warn!("this controller cannot follow: {error}");
+                    }
+                    self.failures += 1;
+                    sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    fn begin_with(&mut self, entries: Vec<Entry>) -> Option<Act> {
+        let leader = entries.iter().find(|entry| entry.key == self.keys.leader());
+        let leader = leader.map(leader_of);
+        let mut act = self.see(leader);
+        for entry in entries {
+            act = act.or(self.put(entry));
+        }
+        act
+    }
+
+    fn changed(&mut self, changed: Changed) -> Option<Act> {
+        let mut act = None;
+        for change in changed.changes {
+            let next = match change {
+                Change::Put(entry) if entry.key == self.keys.leader() => {
+                    self.see(Some(leader_of(&entry)))
+                }
+                Change::Put(entry) => self.put(entry),
+                Change::Deleted { key } if key == self.keys.leader() => self.see(None),
+                Change::Deleted { .. } => None,
+            };
+            act = act.or(next);
+        }
+        act
+    }
+
+    fn see(&mut self, leader: Option<(Leader, Advert)>) -> Option<Act> {
+        self.standby
+            .follows(leader.as_ref().map(|(_, advert)| advert));
+        self.hear(Event::Seen(leader.map(|(leader, _)| leader)))
+    }
+
+    fn put(&mut self, entry: Entry) -> Option<Act> {
+        let is_sign = entry.key == self.keys.sign();
+        if entry.key == self.keys.head() {
+            match read::<Head>(&entry.value) {
+                Some(Head {
+                    over: Some(how), ..
+                }) => self.over = Some(how),
+                Some(head) => self.tail.follow(head),
+                None => tracing::error!(
+                    "the log's head is of a later build: this controller cannot follow it"
+                ),
+            }
+        } else if !is_sign || self.sign.is_some_and(|seen| seen >= entry.modified) {
+            return None;
+        }
+        if is_sign {
+            self.sign = Some(entry.modified);
+        }
+        self.hear(Event::Sign)
+    }
+
+    /// Tells etcd that this candidate lives, in the background.
+    fn give_sign(&mut self) {
+        let (arbiter, told) = (self.arbiter.clone(), self.told.clone());
+        let key = self.keys.member(&self.setting.advert.name);
+        let applied = self.tail.applied();
+        let given = self.clock.now();
+        tokio::spawn(async move {
+            if sign(&arbiter, key, applied).await.is_ok() {
+                drop(told.send(Event::Answered { given }));
+            }
+        });
+    }
+
+    async fn act(&mut self, act: Act) -> Result<Acted, HaError> {
+        match act {
+            Act::Ask => Ok(self.ask().await),
+            Act::Revoke { lease, why } => Ok(self.revoke(LeaseId(lease), &why).await),
+            // It does not lead.
+            Act::End { .. } => Ok(Acted::Nothing),
+        }
+    }
+
+    /// Asks for the leader's place.
+    async fn ask(&mut self) -> Acted {
+        let asked = self.clock.now();
+        let ttl = self.setting.timing.lease;
+        let lease = match self.arbiter.grant(ttl).await {
+            Ok(Lease { id, .. }) => id,
+            Err(_) => return self.not_elected().await,
+        };
+        let key = self.keys.leader();
+        let free = Compare::Absent { key: key.clone() };
+        let place = Write::Put {
+            key: key.clone(),
+            value: kept(&self.setting.advert),
+            lease: Some(lease),
+        };
+        match self.arbiter.transact(vec![free], vec![place]).await {
+            Ok(Transacted::Done(epoch)) => Acted::Leads {
+                lease,
+                epoch,
+                asked,
+            },
+            // Should it be made after all, it is made with a lease that is over, which etcd refuses.
+            _ => {
+                drop(self.arbiter.revoke(lease).await);
+                self.not_elected().await
+            }
+        }
+    }
+
+    /// Somebody else was first, or nobody knows: what there is now is read.
+    async fn not_elected(&mut self) -> Acted {
+        self.hear(Event::Lost);
+        match self.arbiter.read(&self.keys.leader()).await {
+            Ok(entry) => {
+                let leader = entry.as_ref().map(leader_of);
+                self.standby
+                    .follows(leader.as_ref().map(|(_, advert)| advert));
+                if leader.is_none() {
+                    sleep(RETRY).await;
+                }
+                Acted::Heard(Event::Seen(leader.map(|(leader, _)| leader)))
+            }
+            Err(_) => {
+                sleep(RETRY).await;
+                // Asked again: nobody is known to lead.
+                Acted::Heard(Event::Seen(None))
+            }
+        }
+    }
+
+    /// Takes the leader's lease away, unless etcd has a later sign of it than was seen here.
+    async fn revoke(&mut self, lease: LeaseId, why: &str) -> Acted {
+        let sign = self.arbiter.read(&self.keys.sign()).await;
+        match sign {
+            Ok(Some(entry)) if self.sign.is_none_or(|seen| entry.modified > seen) => {
+                self.sign = Some(entry.modified);
+                self.election.not_revoked();
+                return Acted::Heard(Event::Sign);
+            }
+            Err(_) => {
+                self.election.not_revoked();
+                return Acted::Nothing;
+            }
+            Ok(_) => {}
+        }
+        tracing::warn!("the leader's place is taken away: {why}");
+        if self.arbiter.revoke(lease).await.is_err() {
+            self.election.not_revoked();
+        }
+        Acted::Nothing
+    }
+}
+
+fn leader_of(entry: &Entry) -> (Leader, Advert) {
+    let advert: Advert = read(&entry.value).unwrap_or_default();
+    let leader = Leader {
+        name: advert.name.clone(),
+        epoch: entry.created.0.unsigned_abs(),
+        lease: entry.lease.map_or(0, |lease| lease.0),
+    };
+    (leader, advert)
+}
+
+/// Puts the candidate's own entry.
+async fn sign(arbiter: &Etcd, key: String, applied: u64) -> Result<Transacted, ArbiterError> {
+    let write = Write::Put {
+        key,
+        value: kept(&Member { applied }),
+        lease: None,
+    };
+    arbiter.transact(Vec::new(), vec![write]).await
+}

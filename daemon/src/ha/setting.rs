@@ -1,0 +1,143 @@
+//! What a candidate needs to know, and why it cannot be one.
+use super::site::{Advert, Keys};
+use crate::grouplog::RestoreError;
+use crate::state::StateDir;
+use crate::store::StoreError;
+use robust_arbiter::{ArbiterError, Etcd, Options, SettingError, Tls};
+use robust_grouplog::LogError;
+use robust_remote::Remote;
+use robust_shared::ha::Timing;
+use robust_shared::job::Ha;
+use robust_shared::time::Time;
+use std::time::{Duration, Instant};
+use tonic::transport::Uri;
+
+/// How long a call to etcd may take.
+const CALL: Duration = Duration::from_secs(1);
+
+/// Why a candidate ends, or never was one.
+#[derive(Debug, thiserror::Error)]
+pub enum HaError {
+    /// The job file's etcd cannot be used.
+    #[error("[ha]: {0}")]
+    Setting(#[from] SettingError),
+    /// An address is none.
+    #[error("ha.etcd: {url}: {why}")]
+    Url {
+        /// Which.
+        url: String,
+        /// Why.
+        why: String,
+    },
+    /// etcd refused something that will not change.
+    #[error(transparent)]
+    Arbiter(#[from] ArbiterError),
+    /// The log cannot be followed.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// It cannot be taken over from the log.
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
+    /// The store cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Something of the system could not be had.
+    #[error("cannot start {what}: {source}")]
+    Start {
+        /// What.
+        what: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// A candidate's settings.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// Its name and addresses.
+    pub advert: Advert,
+    /// The job's name.
+    pub job: String,
+    /// Its state directory.
+    pub state: StateDir,
+    /// Where the log is.
+    pub remote: Remote,
+    /// How etcd is reached.
+    pub etcd: Options,
+    /// How long what is waited for.
+    pub timing: Timing,
+}
+
+impl Setting {
+    /// Of a job file's `[ha]`.
+    ///
+    /// # Errors
+    /// When an address is none.
+    pub fn new(
+        ha: &Ha,
+        (job, advert): (&str, Advert),
+        state: &StateDir,
+        remote: Remote,
+    ) -> Result<Self, HaError> {
+        let mut endpoints = Vec::new();
+        for url in &ha.etcd {
+            let parsed = url.parse::<Uri>();
+            let uri = parsed.map_err(|e| HaError::Url {
+                url: url.clone(),
+                why: e.to_string(),
+            });
+            endpoints.push(uri?);
+        }
+        let tls = match (&ha.etcd_certificate, &ha.etcd_key, &ha.etcd_authority) {
+            (Some(certificate), Some(key), Some(authority)) => Some(Tls {
+                certificate: certificate.clone(),
+                key: key.clone(),
+                authority: authority.clone(),
+            }),
+            _ => None,
+        };
+        let lease = Duration::from_secs_f64(ha.lease_s);
+        let silence = Duration::from_secs_f64(ha.silence_s);
+        Ok(Self {
+            advert,
+            job: job.to_owned(),
+            state: state.clone(),
+            remote,
+            etcd: Options {
+                endpoints,
+                tls,
+                timeout: CALL,
+            },
+            timing: Timing::new(lease, silence),
+        })
+    }
+
+    /// A client of etcd, for the runtime that first calls it.
+    pub(super) fn arbiter(&self) -> Result<Etcd, HaError> {
+        Ok(Etcd::new(self.etcd.clone())?)
+    }
+
+    pub(super) fn keys(&self) -> Keys {
+        Keys::new(&self.job)
+    }
+}
+
+/// The time since the program began, by a clock that nobody sets.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Since(Instant);
+
+impl Since {
+    pub fn begin() -> Self {
+        Self(Instant::now())
+    }
+
+    pub fn now(&self) -> Time {
+        let us = self.0.elapsed().as_micros();
+        // Not from zero: what was a moment before the beginning is no time.
+        Time(
+            u64::try_from(us)
+                .unwrap_or(u64::MAX)
+                .saturating_add(1 << 32),
+        )
+    }
+}

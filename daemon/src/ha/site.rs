@@ -1,0 +1,86 @@
+//! What the controllers of a job keep in the arbiter.
+//!
+//! | key below `robust/JOB/` | value | |
+//! | --- | --- | --- |
+//! | `leader` | [`Advert`], JSON | bound to the leader's lease; the revision that made it is the term's epoch |
+//! | `head` | [`Head`], JSON | how far the log counts, put with each of its groups |
+//! | `sign` | a number | put by the leader, several times a second |
+//! | `members/NAME` | [`Member`], JSON | put by a candidate that follows, several times a second |
+use robust_grouplog::Position;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// Who leads, and where it is reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Advert {
+    /// The candidate's name.
+    pub name: String,
+    /// Where nodes join.
+    #[serde(default)]
+    pub nodes: String,
+    /// Where `robustctl --connect` connects; empty: at its socket only.
+    #[serde(default)]
+    pub control: String,
+}
+
+/// How far the log counts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// The life of the job.
+    pub run: String,
+    /// The last group that counts.
+    pub at: Position,
+    /// How the job ended, once it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<String>,
+}
+
+/// A candidate that follows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// The number of the last group that its store has.
+    pub applied: u64,
+}
+
+/// The names of the keys.
+#[derive(Clone, Debug)]
+pub struct Keys {
+    /// What all of them begin with.
+    pub prefix: String,
+}
+
+impl Keys {
+    /// Of a job.
+    pub fn new(job: &str) -> Self {
+        Self {
+            prefix: format!("robust/{job}/"),
+        }
+    }
+
+    pub fn leader(&self) -> String {
+        format!("{}leader", self.prefix)
+    }
+
+    pub fn head(&self) -> String {
+        format!("{}head", self.prefix)
+    }
+
+    pub fn sign(&self) -> String {
+        format!("{}sign", self.prefix)
+    }
+
+    pub fn member(&self, name: &str) -> String {
+        format!("{}members/{name}", self.prefix)
+    }
+}
+
+/// A value as it is kept.
+pub fn kept(value: &impl Serialize) -> Vec<u8> {
+    // None of them can fail: they are maps of texts and numbers.
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
+/// The inverse; none for what a later build keeps otherwise.
+pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    serde_json::from_slice(bytes).ok()
+}

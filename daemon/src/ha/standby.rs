@@ -1,0 +1,105 @@
+//! What operators hear at the socket of a controller that follows: who leads.
+use super::setting::{HaError, Setting};
+use super::site::Advert;
+use crate::grpc::bind_unix;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::service::Routes;
+use tonic::transport::Server;
+
+/// The socket.
+pub(super) struct Standby {
+    name: String,
+    job: String,
+    said: Arc<Mutex<String>>,
+    end: oneshot::Sender<()>,
+    serving: JoinHandle<()>,
+    socket: std::path::PathBuf,
+}
+
+impl Standby {
+    /// Answers at the state directory's control socket.
+    pub fn start(setting: &Setting) -> Result<Self, HaError> {
+        let start = |source: io::Error| HaError::Start {
+            what: "the control socket",
+            source,
+        };
+        let socket = setting.state.control_socket();
+        setting
+            .state
+            .remove_sockets()
+            .map_err(|e| start(io::Error::other(e.to_string())))?;
+        let listener = bind_unix(&socket).map_err(|e| start(io::Error::other(e.to_string())))?;
+        let said = Arc::new(Mutex::new(String::new()));
+        let answer = Arc::clone(&said);
+        let fallback = move || {
+            let text = answer
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone();
+            async move {
+                Status::unavailable(text)
+                    .into_http::<Body>()
+                    .map(axum::body::Body::new)
+            }
+        };
+        let routes = Routes::from(axum::Router::new().fallback(fallback));
+        let (end, ends) = oneshot::channel::<()>();
+        let serving = tokio::spawn(async move {
+            let incoming = UnixListenerStream::new(listener);
+            let ends = async move { ends.await.unwrap_or_default() };
+            let serving = Server::builder().add_routes(routes);
+            if let Err(error) = serving.serve_with_incoming_shutdown(incoming, ends).await {
+                tracing::error!("the control socket is not served any more: {error}");
+            }
+        });
+        let standby = Self {
+            name: setting.advert.name.clone(),
+            job: setting.job.clone(),
+            said,
+            end,
+            serving,
+            socket,
+        };
+        standby.follows(None);
+        Ok(standby)
+    }
+
+    /// Who leads now.
+    pub fn follows(&self, leader: Option<&Advert>) {
+        let (name, job) = (&self.name, &self.job);
+        let text = match leader {
+            None => format!(
+                "{name} is a controller of the job `{job}` that follows, and none leads at this moment: try again"
+            ),
+            Some(leader) => {
+                let at = match leader.control.as_str() {
+                    "" => "on its machine".to_owned(),
+                    address => format!("with --connect {address}"),
+                };
+                format!(
+                    "{name} is a controller of the job `{job}` that follows; {} leads it: ask there, {at}",
+                    leader.name
+                )
+            }
+        };
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if *said != text {
+            tracing::info!("{text}");
+            *said = text;
+        }
+    }
+
+    /// Leaves the socket to the leader's own server.
+    pub async fn end(self) {
+        let _ = self.end.send(());
+        self.serving.abort();
+        let _ = self.serving.await;
+        let _ = std::fs::remove_file(self.socket);
+    }
+}

@@ -1,0 +1,90 @@
+//! The candidate's store, brought to wherever the log is.
+use super::setting::HaError;
+use super::site::Head;
+use crate::grouplog::{RestoreError, newest};
+use crate::store::Replica;
+use robust_grouplog::GroupLog;
+use robust_remote::Remote;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+/// Between two tries to read the log.
+const RETRY: Duration = Duration::from_millis(250);
+
+/// A replica that follows a head in the background.
+pub struct Tail {
+    heads: watch::Sender<Option<Head>>,
+    applied: watch::Receiver<u64>,
+    following: JoinHandle<Result<Replica, HaError>>,
+}
+
+impl Tail {
+    /// Follows the heads that it is given.
+    pub fn start(remote: Remote, job: String, mut replica: Replica) -> Self {
+        let (heads, mut wanted) = watch::channel(None::<Head>);
+        let (told, applied) = watch::channel(replica.at().map_or(0, |at| at.number));
+        let following = tokio::spawn(async move {
+            loop {
+                // Whoever gives the heads is gone: this is as far as it is to go.
+                let is_last = wanted.changed().await.is_err();
+                let head = wanted.borrow_and_update().clone();
+                if let Some(head) = head
+                    && replica.at() != Some(head.at)
+                {
+                    let log = GroupLog::new(&remote, &job, &head.run);
+                    match newest(&log, &mut replica, &head.at).await {
+                        Ok(()) => drop(told.send(head.at.number)),
+                        Err(RestoreError::Log(error)) if error.may_pass() => {
+                            tracing::warn!("the job's log cannot be followed: {error}");
+                            sleep(RETRY).await;
+                            wanted.mark_changed();
+                            continue;
+                        }
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                if is_last {
+                    return Ok(replica);
+                }
+            }
+        });
+        Self {
+            heads,
+            applied,
+            following,
+        }
+    }
+
+    /// The log counts to there now.
+    pub fn follow(&self, head: Head) {
+        self.heads.send_if_modified(|now| {
+            let news = now.as_ref() != Some(&head);
+            *now = Some(head);
+            news
+        });
+    }
+
+    /// The number of the last group that its store has.
+    pub fn applied(&self) -> u64 {
+        *self.applied.borrow()
+    }
+
+    /// Whether it came to its end, which only an error brings about.
+    pub fn has_failed(&self) -> bool {
+        self.following.is_finished()
+    }
+
+    /// The replica, once it has all that it was told of.
+    pub async fn caught_up(self) -> Result<Replica, HaError> {
+        drop(self.heads);
+        let ended = self.following.await;
+        ended.unwrap_or_else(|e| {
+            Err(HaError::Start {
+                what: "the replica of the log",
+                source: std::io::Error::other(e),
+            })
+        })
+    }
+}
