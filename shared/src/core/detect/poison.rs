@@ -5,13 +5,24 @@
 //!  engine dies ── requests in flight? ── no ──► nothing of this rule
 //!                        │ yes
 //!      one trajectory was on this and `engines` - 1 dead before, and no other on all of those?
+//!      or one was on this of whose prompt a trajectory was set aside before?
 //!                        │ no ──► the death is remembered, with all that was in flight
 //!                        │ yes
 //!                        ▼
 //!  set aside: never handed out again, left out of its step; the deaths count against no budget
 //! ```
-//! Trajectories that were on two dead engines are not given to one together, so the third death tells
-//! at the latest which of them it is.
+//! Trajectories that were on two dead engines are not given to one together, nor with others of prompts
+//! that were on two: where all responses to a prompt kill engines, whoever was with one of them here and
+//! with another there would be blamed. An engine that broke a request off counts as dead for that until
+//! one knows: the verdict comes up to seconds after the streams broke, and by then those that ask again
+//! would have been given to the next engine together, or to the dead one, which has the fewest requests. A
+//! suspect waits for that verdict. One of which a request ended well since may be together with others
+//! like it, but with no suspect.
+//!
+//! The responses to one prompt begin with the same tokens, so where one of them kills engines mostly all of
+//! them do. From the first that is set aside on the others are kept apart, too, until a request of theirs
+//! ends well, and with each further death that one of them is on one of them is set aside. Each of those
+//! restarts is free of charge because a trajectory goes with it, of which there are finitely many (I-7).
 //!
 //! A life counts, not a place: the only replica that dies twice is two. A death counts when the rule
 //! that found it saw the engine fail by itself (exit, rollout silent, health probe); one that was
@@ -28,7 +39,7 @@
 use super::{ForAll, Rule, Setting, Verdict, exit, health_probe, rollout_silent, settings};
 use crate::core::effects::Cx;
 use crate::core::output::{Output, Record, Severity};
-use crate::core::recover::deaths::{Death, InFlight, Taken};
+use crate::core::recover::deaths::{Culprit, Death, InFlight, Taken};
 use crate::core::roster::instance::Instance;
 use crate::core::roster::instances::Instances;
 use crate::core::state::State;
@@ -45,7 +56,7 @@ pub const RULE: Rule = Rule {
     roles: &[Role::Hybrid, Role::Rollout],
     phases: &[],
     signal: "a trajectory was in flight on `engines` engines when they died, and no other was on all \
-             of those",
+             of those; or on one, and another of its prompt was set aside before",
     action: "it is set aside and left out of its step; the deaths count against no budget",
     kind: None,
     event: Some("poison"),
@@ -72,7 +83,7 @@ pub(in crate::core) struct Blame {
     how: String,
     in_flight: InFlight,
     /// Who is to blame, and for which deaths before.
-    culprit: Option<(TrajectoryId, Vec<Death>)>,
+    culprit: Option<(Culprit, Vec<Death>)>,
 }
 
 impl Blame {
@@ -109,7 +120,7 @@ impl Core {
             true => 1,
             false => engines,
         };
-        let Some(id) = self.s.recover.deaths.culprit(&in_flight, enough, live) else {
+        let Some(culprit) = self.s.recover.deaths.culprit(&in_flight, enough, live) else {
             let how = verdict.reason.clone();
             return Blame {
                 how,
@@ -117,6 +128,7 @@ impl Core {
                 culprit: None,
             };
         };
+        let id = culprit.id;
         let before = self.s.recover.deaths.charge(id);
         for death in &before {
             let (kind, at) = (death.kind, death.engine.at);
@@ -129,7 +141,7 @@ impl Core {
         Blame {
             how,
             in_flight,
-            culprit: Some((id, before)),
+            culprit: Some((culprit, before)),
         }
     }
 
@@ -154,9 +166,9 @@ impl Core {
             in_flight, culprit, ..
         } = blame;
         match culprit {
-            Some((id, before)) => {
+            Some((culprit, before)) => {
                 let (work, mut cx) = self.work();
-                set_aside(&mut cx, work, id, &before, last);
+                set_aside(&mut cx, work, culprit, &before, last);
             }
             None if in_flight != InFlight::default() => {
                 let cause = verdict.cause.as_ref().map(|cause| cause.fingerprint);
@@ -187,15 +199,20 @@ fn died_with(s: &State, verdict: &Verdict, now: Time) -> InFlight {
 }
 
 /// It is handed out no more, and its step does without it.
-fn set_aside(cx: &mut Cx<'_>, work: &mut Work, id: TrajectoryId, before: &[Death], last: Taken) {
+fn set_aside(cx: &mut Cx<'_>, work: &mut Work, culprit: Culprit, before: &[Death], last: Taken) {
     if cx.config.mutant(Mutation::PoisonIgnored) {
         return;
     }
+    let Culprit { id, for_prompt } = culprit;
     let holder = work.requests.set_aside(id);
     let who = last.who;
+    let why = match for_prompt {
+        true => "and another of its prompt was set aside before",
+        false => "and no other was on all of them",
+    };
     let text = format!(
-        "{who} {} died with trajectory {id} in flight{}, and no other was on all of them: it is \
-         set aside, step {} trains without it, and the deaths count against no engine",
+        "{who} {} died with trajectory {id} in flight{}, {why}: it is set aside, step {} trains without \
+         it, and the deaths count against no engine",
         last.incarnation,
         as_on(before),
         id.batch

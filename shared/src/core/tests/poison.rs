@@ -147,16 +147,118 @@ fn two_that_were_on_two_engines_that_died_are_on_none_together_before_a_request_
     }
     s.now = s.now + Duration::from_secs(1);
     s.feed(Input::Timeout);
+    let running = |s: &Script| s.core.s.work.rollouts.running(s.life(ENGINE));
     s.flight(ENGINE, &[poison]);
     assert_eq!(s.ask(other), None);
-    s.flight(ENGINE, &[later]);
+    assert_eq!(s.ask(later), None, "one of its prompt was on both");
     s.release(poison, false);
-    assert_eq!(
-        s.core.s.work.rollouts.running(s.life(ENGINE)),
-        2,
-        "the other has its turn"
-    );
+    assert_eq!(running(&s), 1, "the other has its turn");
+    assert_eq!(s.ask(poison), None, "it was on both, too");
+    s.release(other, false);
+    assert_eq!(running(&s), 2, "no suspect is left");
+    s.flight(ENGINE, &[other]);
+}
+
+#[test]
+fn who_asks_before_the_verdict_on_an_engine_that_broke_a_suspect_off_is_given_to_none() {
+    let mut s = Script::new(config(2));
+    let (poison, other) = (t(1, 0, 1), t(1, 1, 0));
+    s.core.config.budgets.general.max = 9;
+    for _ in 0..2 {
+        dies_with(&mut s, &[poison, other]);
+    }
+    s.now = s.now + Duration::from_secs(1);
+    s.feed(Input::Timeout);
     s.flight(ENGINE, &[poison]);
+    // The stream is broken, the engine has the fewest requests, and nobody said yet that it is dead.
+    s.release(poison, true);
+    assert_eq!(s.ask(other), None);
+    assert_eq!(s.ask(poison), None);
+    // It explains the deaths as well as the other of its prompt.
+    assert_eq!(s.ask(t(1, 1, 1)), None);
+    dies(&mut s);
+    let (blamed, engines) = set_aside(&s).pop().unwrap();
+    assert_eq!((blamed, engines.len()), (poison, 3));
+
+    // One that lives gets it again when nothing was heard of its death for a while.
+    let mut s = Script::new(config(2));
+    s.core.config.budgets.general.max = 9;
+    dies_with(&mut s, &[poison, other]);
+    s.flight(ENGINE, &[poison]);
+    s.release(poison, true);
+    assert_eq!(s.ask(poison), None);
+    s.now = s.now + Duration::from_secs(6);
+    s.feed(Input::Timeout);
+    assert_eq!(s.core.s.work.rollouts.running(s.life(ENGINE)), 1);
+}
+
+#[test]
+fn another_response_to_the_prompt_of_one_that_was_set_aside_is_set_aside_after_one_death() {
+    let mut s = Script::new(config(2));
+    let (first, second, other) = (t(1, 0, 0), t(1, 0, 1), t(1, 1, 0));
+    dies_with(&mut s, &[first]);
+    dies_with(&mut s, &[first]);
+    let life = s.life(ENGINE);
+    dies_with(&mut s, &[second, other]);
+    assert_eq!(set_aside(&s).pop(), Some((second, vec![life])));
+    assert_eq!(
+        s.events("poison").pop().unwrap(),
+        format!(
+            "rollout-0 {life} died with trajectory 1.0.1 in flight, and another of its prompt was set \
+             aside before: it is set aside, step 1 trains without it, and the deaths count against no \
+             engine"
+        )
+    );
+    assert_eq!(dear(&s), [""; 0], "a limit of one, and three deaths");
+    // Of another prompt nothing is known.
+    dies_with(&mut s, &[other]);
+    assert_eq!(set_aside(&s).len(), 2);
+}
+
+#[test]
+fn a_prompt_whose_responses_all_kill_engines_costs_neither_the_task_nor_another_prompt() {
+    // Responses, engines, requests that one takes.
+    let shapes = [(4, 1, 64), (4, 2, 32), (4, 4, 8), (16, 2, 64)];
+    let runs = shapes
+        .into_iter()
+        .flat_map(|shape| (0..6).map(move |seed| (shape, seed)));
+    let mut wrong = Vec::new();
+    for ((responses, rollouts, engine_requests), seed) in runs {
+        let config = CoreConfig {
+            hybrids: 0,
+            rollouts,
+            engine_requests,
+            agents: 2,
+            prompts: 4,
+            responses,
+            agent_concurrency: 64,
+            rules: quick_rules().with(|r| r.poison.engines.set(2)),
+            ..small(Mode::Async, 3)
+        };
+        // A verdict may come long after the streams broke.
+        let timing = Timing {
+            turn: Span::between(ms(60), ms(200)),
+            told: Span::between(ms(0), ms(3000 * (seed % 2))),
+            ..Timing::default()
+        };
+        let mut w = World::with(config, timing, seed);
+        (0..responses).for_each(|member| w.poison(t(2, 1, member)));
+        w.run_to_end();
+        let incidents = w.incidents();
+        let dear = incidents.iter().map(|i| i.plan.as_str());
+        let dear: Vec<_> = dear
+            .filter(|p| !p.starts_with("restart rollout-"))
+            .collect();
+        let ends = (w.committed(), w.core.view(w.now).set_aside);
+        if !dear.is_empty() || ends != (3, u64::from(responses)) {
+            let deaths = incidents.len();
+            wrong.push(format!(
+                "{responses} {rollouts} {engine_requests} {seed}: {deaths} {ends:?} {dear:?} {:?}",
+                w.outcome
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]
@@ -227,11 +329,11 @@ fn the_deaths_count_against_no_budget_and_those_of_others_still_do() {
         .iter()
         .any(|i| i.plan.contains("after a wait"));
     assert!(!waits);
-    dies_with(&mut s, &[t(1, 0, 0), t(1, 1, 0)]);
+    dies_with(&mut s, &[t(1, 1, 0), t(1, 1, 1)]);
     assert_eq!(dear(&s), [""; 0], "the first of its own");
     s.now = s.now + Duration::from_secs(1);
     s.feed(Input::Timeout);
-    dies_with(&mut s, &[t(1, 0, 0), t(1, 1, 0)]);
+    dies_with(&mut s, &[t(1, 1, 0), t(1, 1, 1)]);
     let dear = dear(&s);
     assert!(
         dear[0].contains("rollout-0 failed 2 times in a row (exit)"),
@@ -270,21 +372,19 @@ fn a_group_of_which_nothing_is_left_is_left_out_and_a_batch_of_which_nothing_is_
     let mut s = Script::new(config(2));
     let (gone, left) = ([t(1, 0, 0), t(1, 0, 1)], [t(1, 1, 0), t(1, 1, 1)]);
     let mut whole = Script::new(config(2));
-    for poison in gone {
-        for s in [&mut s, &mut whole] {
-            dies_with(s, &[poison]);
-            dies_with(s, &[poison]);
-        }
+    for s in [&mut s, &mut whole] {
+        dies_with(s, &gone[..1]);
+        dies_with(s, &gone[..1]);
+        dies_with(s, &gone[1..]);
     }
     left.into_iter().for_each(|id| s.finish(id));
     assert_eq!(trained(&s), left);
     step_done(&mut s, 1);
     assert_eq!(s.core.view(s.now).step, Step(1));
 
-    for poison in left {
-        dies_with(&mut whole, &[poison]);
-        dies_with(&mut whole, &[poison]);
-    }
+    dies_with(&mut whole, &left[..1]);
+    dies_with(&mut whole, &left[..1]);
+    dies_with(&mut whole, &left[1..]);
     let outcome = whole.core.state().outcome();
     let Some(Outcome::Failed { reason }) = outcome else {
         panic!("{outcome:?}");

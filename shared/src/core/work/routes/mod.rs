@@ -8,7 +8,8 @@
 //! slot whose turn it has (`context`). It is fit for a request if it is at a version fit for the trajectory's
 //! batch: in sync mode exactly the version of the step before; else at most `route_staleness` older. Among
 //! those the one with the fewest requests is taken, if it has room for one more. Trajectories that are
-//! suspected to take engines along (`poison`) are never together on one.
+//! suspected to take engines along (`poison`) are never together on one, and wait while it is not known
+//! whether the engine that broke them off died of them.
 //!
 //! Clients of the router have no batch: what is fit for them is what would be fit for a batch
 //! trained on the newest version that is served. They count like agents' requests, and wait behind
@@ -19,11 +20,14 @@ pub use table::{Asked, Asker, Routes};
 
 use super::idlest::Idlest;
 use super::trajectories::RequestManager;
+use crate::core::detect::poison::BROKEN_OFF;
 use crate::core::effects::Cx;
 use crate::core::output::Output;
-use crate::core::recover::deaths::Deaths;
+use crate::core::recover::deaths::{Company, Deaths};
+use crate::hash::IdMap;
 use crate::ids::{Incarnation, InstanceId, TrajectoryId, WeightVersion};
 use crate::time::Time;
+use std::collections::BTreeSet;
 
 /// Sends requests to engines.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +37,24 @@ pub struct RolloutManager {
     engines: Idlest<WeightVersion>,
     /// Engines whose number of requests changed, for the roster.
     changed: Vec<Incarnation>,
+}
+
+/// What was found of those that are kept apart, in one look at all that wait.
+#[derive(Default)]
+struct Apart {
+    /// The strictest company of those on an engine.
+    strictest: IdMap<Incarnation, Company>,
+    /// Batches and companies for which no engine is fit.
+    refused: BTreeSet<(u64, Company)>,
+}
+
+impl Apart {
+    /// An engine serves one more.
+    fn joins(&mut self, engine: Incarnation, company: Company) {
+        if let Some(strictest) = self.strictest.get_mut(&engine) {
+            *strictest = company.max(*strictest);
+        }
+    }
 }
 
 /// Nothing of it is remembered, so any two are equal.
@@ -123,6 +145,7 @@ impl RolloutManager {
         deaths: &Deaths,
     ) -> Vec<Incarnation> {
         self.settle();
+        let mut apart = Apart::default();
         let (mut from, mut first) = ((0, 0), Vec::new());
         while let Some((batch, age, ticket)) = self.routes.next_waiting(from) {
             let Some(Asked { asker, .. }) = self.routes.get(ticket).copied() else {
@@ -134,11 +157,14 @@ impl RolloutManager {
                 self.routes.end(ticket);
                 continue;
             }
-            let Some(rollout) = self.rollout_for(cx, asker, deaths) else {
+            let company = match asker {
+                Asker::Agent { trajectory, .. } => self.company(cx, trajectory, deaths),
+                Asker::Client { .. } => Company::Any,
+            };
+            let Some(rollout) = self.rollout_for(cx, (asker, company), deaths, &mut apart) else {
                 from = match asker {
-                    Asker::Agent { trajectory, .. } if deaths.is_suspect(trajectory) => {
-                        (batch, age + 1)
-                    }
+                    // What one that is kept apart has to wait for, others have not.
+                    Asker::Agent { .. } if company != Company::Any => (batch, age + 1),
                     Asker::Agent { .. } => (batch + 1, 0),
                     // What one client has to wait for, all of them have.
                     Asker::Client { .. } => break,
@@ -150,20 +176,46 @@ impl RolloutManager {
             }
             self.routes.serve(ticket, rollout);
             self.settle();
+            apart.joins(rollout, company);
             cx.out.push(Output::Route { ticket, rollout });
         }
         first
     }
 
-    fn rollout_for(&self, cx: &Cx<'_>, asker: Asker, deaths: &Deaths) -> Option<Incarnation> {
+    fn rollout_for(
+        &self,
+        cx: &Cx<'_>,
+        (asker, company): (Asker, Company),
+        deaths: &Deaths,
+        apart: &mut Apart,
+    ) -> Option<Incarnation> {
         let limit = cx.config.engine_requests;
         match asker {
             Asker::Agent { trajectory, .. } => {
                 let fit = cx.config.fit_versions(trajectory.batch);
-                let suspect = deaths.is_suspect(trajectory);
-                // Nobody is there who took engines along, as far as is known.
-                let fits = |engine| !suspect || !self.serves_suspects(engine, deaths);
-                self.engines.idlest(fit, limit, fits)
+                if company == Company::Any {
+                    return self.engines.idlest(fit, limit, |_| true);
+                }
+                let (since, of) = (cx.now - BROKEN_OFF, (trajectory.batch, company));
+                let waits =
+                    company == Company::Alone && self.routes.broke_off(trajectory, since) > 0;
+                if waits || apart.refused.contains(&of) {
+                    return None;
+                }
+                let fits = |engine| {
+                    let there = || {
+                        let there = self.routes.in_flight(engine, since);
+                        let there = there.map(|other| self.company(cx, other, deaths));
+                        there.max().unwrap_or(Company::Any)
+                    };
+                    company.bears(*apart.strictest.entry(engine).or_insert_with(there))
+                };
+                let engine = self.engines.idlest(fit, limit, fits);
+                if engine.is_none() {
+                    // Engines only get more, until the next look at all that wait.
+                    apart.refused.insert(of);
+                }
+                engine
             }
             Asker::Client { avoid } => {
                 let newest = self.newest_served()?;
@@ -175,9 +227,10 @@ impl RolloutManager {
         }
     }
 
-    fn serves_suspects(&self, engine: Incarnation, deaths: &Deaths) -> bool {
-        let mut served = self.routes.in_flight(engine, Time::FAR);
-        served.any(|other| deaths.is_suspect(other))
+    /// With whom it may be on one engine, as far as is known by now.
+    fn company(&self, cx: &Cx<'_>, id: TrajectoryId, deaths: &Deaths) -> Company {
+        let since = cx.now - BROKEN_OFF;
+        deaths.company(id, || self.routes.broke_off(id, since))
     }
 
     /// What an engine serves, and what it broke off since then; none where it may serve requests that are not

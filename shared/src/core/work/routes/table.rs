@@ -158,6 +158,7 @@ impl Routes {
     /// A rollout is gone: who was served notices by the broken stream and asks again.
     pub fn drop_rollout(&mut self, rollout: Incarnation) {
         drop(self.end_all(self.of_rollout.get(&rollout).cloned()));
+        self.broken.retain(|(_, by, _)| *by != rollout);
         self.blind.remove(&rollout);
     }
 
@@ -182,6 +183,13 @@ impl Routes {
         let served = served.filter_map(|ticket| self.get(*ticket)?.trajectory());
         let of = move |(at, by, _): &&(Time, Incarnation, _)| *by == rollout && *at >= since;
         served.chain(self.broken.iter().filter(of).map(|(.., broken)| *broken))
+    }
+
+    /// How many rollouts that are still there broke it off since then.
+    pub fn broke_off(&self, trajectory: TrajectoryId, since: Time) -> usize {
+        let of = |(at, _, of): &&(Time, _, _)| *of == trajectory && *at >= since;
+        let by = self.broken.iter().filter(of).map(|(_, by, _)| *by);
+        by.collect::<BTreeSet<_>>().len()
     }
 
     /// The rollouts that serve these.

@@ -30,9 +30,15 @@ impl Poisoning {
 }
 
 impl World {
-    /// A trajectory is set aside durably: on evidence, once, and not after its step.
+    /// A trajectory is set aside durably: on evidence, once, and not after its step. Where another of its
+    /// prompt was before, one engine is evidence enough, whoever else was on it.
     pub(super) fn check_set_aside(&mut self, t: TrajectoryId, engines: &[Taken]) {
-        let least = self.core.config().poison_after();
+        let alike = |other: &TrajectoryId| (other.batch, other.group) == (t.batch, t.group);
+        let for_prompt = self.checker.poisoning.set_aside.iter().any(alike);
+        let least = match self.core.config().poison_after() {
+            engines if for_prompt => engines.min(1),
+            engines => engines,
+        };
         self.must(least > 0 && engines.len() >= least, "poison", || {
             format!("{t} is set aside after {} deaths", engines.len())
         });
@@ -44,7 +50,8 @@ impl World {
         let other = all.find(|other| **other != t && on_all(other)).copied();
         let complete = sets.len() == engines.len();
         let again = !poisoning.set_aside.insert(t);
-        self.must(!complete || other.is_none(), "poison", || {
+        let alone = !complete || other.is_none();
+        self.must(for_prompt || alone, "poison", || {
             format!("{t} is set aside, and {other:?} was on all of those too")
         });
         let over = t.batch <= self.checker.committed.0;
