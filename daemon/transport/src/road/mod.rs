@@ -141,6 +141,8 @@ pub(crate) enum Event {
     Called(CallId),
     /// Somebody who is no member called, and was turned away.
     Refused,
+    /// The peer of this link has no certificate any more that is believed.
+    Unbelieved(LinkId),
     /// The road gave a link up; it must be closed.
     LinkFailed { link: LinkId, failure: Failure },
     /// An operation ended; its memory is the process's own again.
