@@ -79,6 +79,7 @@ use crate::control::{Ahead, Far, GangCalls, Prompts};
 use crate::launcher::Launcher;
 use crate::leases::Leases;
 use crate::links::Links;
+use crate::logging::Rarer;
 use crate::nodes::{Authorities, Members, Shards};
 use crate::services::Services;
 use crate::state::StateDir;
@@ -236,6 +237,8 @@ pub struct Driver {
     published: Instant,
     /// When certificates were looked at last.
     certified: Instant,
+    /// The authority before the present one cannot be dropped.
+    undropped: Rarer,
     /// What the write under way makes true, when the status was due as it began.
     due_view: Option<(View, Time)>,
     /// Nodes whose loss the write under way makes true.
