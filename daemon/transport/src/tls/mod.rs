@@ -181,7 +181,13 @@ impl TlsRoad {
         let Some(line) = self.links.get_mut(number) else {
             return;
         };
-        match line.take(number, &self.targets, &mut self.events) {
+        let was_ready = line.is_ready();
+        let took = line.take(number, &self.targets, &mut self.events);
+        if line.is_ready() && !was_ready && !self.identity.believes(line.shown()) {
+            // Others are believed than when it showed its certificate.
+            return self.fail(number, Failure::Stranger);
+        }
+        match took {
             Ok(true) => self.links.turn_again(number),
             Ok(false) => {}
             Err(failure) => return self.fail(number, failure),
