@@ -76,3 +76,44 @@ impl Seldom {
         }
     }
 }
+
+/// The first distance between two lines of what does not end by itself, and the longest one.
+const RARER: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(3600));
+
+/// Lines of one trouble that is met again and again: one at once, and then at distances that grow.
+#[derive(Debug, Default)]
+pub struct Rarer(Option<(Instant, Duration)>);
+
+impl Rarer {
+    /// An error's line, if one is due.
+    pub fn say(&mut self, line: impl FnOnce() -> String) {
+        if self.is_due(Instant::now()) {
+            tracing::error!("{}", line());
+        }
+    }
+
+    fn is_due(&mut self, now: Instant) -> bool {
+        let distance = match self.0 {
+            None => RARER.0,
+            Some((said, distance)) if now.saturating_duration_since(said) >= distance => {
+                (distance * 2).min(RARER.1)
+            }
+            Some(_) => return false,
+        };
+        self.0 = Some((now, distance));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trouble_that_does_not_end_is_told_at_once_and_then_more_and_more_seldom() {
+        let (mut rarer, begun) = (Rarer::default(), Instant::now());
+        let told = |s: &u64| rarer.is_due(begun + Duration::from_secs(*s));
+        let at: Vec<u64> = (0..4 * 3600).step_by(30).filter(told).collect();
+        assert_eq!(at, [0, 60, 180, 420, 900, 1860, 3780, 7380, 10980]);
+    }
+}

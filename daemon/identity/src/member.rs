@@ -4,21 +4,22 @@
 //!  own certificate, authorities' certificates, own key ── from_pem ──► Member ──► what every new connection shows
 //!                                                       ── renew ─────►        ──► and by whom it knows others
 //! ```
-//! Connections that are open stay as they are. While the authority of a job is replaced a process believes those whom
+//! Who has open connections judges them again when [`Believed::renewals`] has changed. While the authority of a job is replaced a process believes those whom
 //! either of the two certified.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ResolvesClientCert, WebPkiServerVerifier};
 use rustls::crypto::aws_lc_rs::default_provider;
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{DistinguishedName, RootCertStore, SignatureScheme};
 
+use crate::pem::{certificates, key};
 use crate::tls::refused_setting;
 use crate::verify::signatures_by;
 use crate::{Fingerprint, IdentityError, MEMBER};
@@ -32,7 +33,13 @@ pub struct Member {
 
 /// Whom a process believes to be of its job. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Believed(Arc<RwLock<Arc<Verifiers>>>);
+pub struct Believed(Arc<Told>);
+
+#[derive(Debug)]
+struct Told {
+    now: RwLock<Arc<Verifiers>>,
+    renewals: AtomicU64,
+}
 
 #[derive(Debug)]
 struct Verifiers {
@@ -49,15 +56,8 @@ struct Parts {
 
 impl Parts {
     fn of(pem: &str) -> Result<Self, IdentityError> {
-        let certificates = CertificateDer::pem_slice_iter(pem.as_bytes());
-        let mut authorities: Vec<_> = certificates
-            .collect::<Result<_, _>>()
-            .map_err(refused_setting)?;
-        let key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).ok();
-        let own = match key {
-            Some(key) if !authorities.is_empty() => Some((authorities.remove(0), key)),
-            _ => None,
-        };
+        let mut authorities = certificates(pem).map_err(refused_setting)?;
+        let own = key(pem).ok().map(|key| (authorities.remove(0), key));
         match authorities.is_empty() {
             true => Err(refused_setting("no certificate of an authority")),
             false => Ok(Self { own, authorities }),
@@ -121,18 +121,37 @@ impl Believed {
     }
 
     fn in_these(authorities: Vec<CertificateDer<'static>>) -> Result<Self, IdentityError> {
-        let verifiers = Arc::new(Verifiers::of(authorities)?);
-        Ok(Self(Arc::new(RwLock::new(verifiers))))
+        let now = RwLock::new(Arc::new(Verifiers::of(authorities)?));
+        let renewals = AtomicU64::new(0);
+        Ok(Self(Arc::new(Told { now, renewals })))
     }
 
     fn replace(&self, authorities: Vec<CertificateDer<'static>>) -> Result<(), IdentityError> {
         let verifiers = Arc::new(Verifiers::of(authorities)?);
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = verifiers;
+        let now = self.0.now.write();
+        *now.unwrap_or_else(PoisonError::into_inner) = verifiers;
+        // After it: whoever sees the new number judges by the new ones.
+        self.0.renewals.fetch_add(1, Ordering::Release);
         Ok(())
     }
 
+    /// How often these were replaced: what was judged before is to be judged again.
+    pub fn renewals(&self) -> u64 {
+        self.0.renewals.load(Ordering::Acquire)
+    }
+
+    /// Whether who showed these certificates, its own first, is one of them now. All members can call and be
+    /// called, so it does not matter who called whom.
+    pub fn includes(&self, shown: &[CertificateDer<'_>]) -> bool {
+        let judged = shown.split_first().map(|(own, between)| {
+            let callers = &self.now().callers;
+            callers.verify_client_cert(own, between, UnixTime::now())
+        });
+        judged.is_some_and(|judged| judged.is_ok())
+    }
+
     fn now(&self) -> Arc<Verifiers> {
-        let now = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let now = self.0.now.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&now)
     }
 }

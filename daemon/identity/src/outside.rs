@@ -17,8 +17,7 @@ use std::time::Duration;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, OtherError, RootCertStore, SignatureScheme};
@@ -26,7 +25,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::server;
 
 use crate::tls::{Certified, causes, refused_setting};
-use crate::{Answering, Caller, Fingerprint, IdentityError};
+use crate::{Answering, Caller, Fingerprint, IdentityError, pem};
 
 /// By which name nodes call a leader that have a certificate from outside; nobody looks it up.
 pub const OUTSIDE: &str = "outside.authority.robust.internal";
@@ -188,11 +187,10 @@ impl Outside {
     /// Of a certificate with those between it and its authority, its key, and the authorities that stand for other
     /// daemons, each in PEM.
     pub fn of(certificate: &str, key: &str, authority: &str) -> Result<Self, OutsideError> {
-        let chain = certificates("certificate", certificate)?;
-        let key = PrivateKeyDer::from_pem_slice(key.as_bytes());
-        let key = key.map_err(|error| empty("key", error))?;
+        let chain = pem::certificates(certificate).map_err(|why| empty("certificate", why))?;
+        let key = pem::key(key).map_err(|why| empty("key", why))?;
         let mut roots = RootCertStore::empty();
-        for root in certificates("authority", authority)? {
+        for root in pem::certificates(authority).map_err(|why| empty("authority", why))? {
             roots.add(root).map_err(IdentityError::from)?;
         }
         let own = chain
@@ -289,19 +287,6 @@ pub fn misnamed(error: &(dyn Error + 'static)) -> Option<String> {
 fn empty(what: &'static str, why: impl fmt::Display) -> OutsideError {
     let why = why.to_string();
     OutsideError::Empty { what, why }
-}
-
-/// All of a text, of which there is one at least.
-fn certificates(
-    what: &'static str,
-    pem: &str,
-) -> Result<Vec<CertificateDer<'static>>, OutsideError> {
-    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
-    let all = all.map_err(|error| empty(what, error))?;
-    match all.is_empty() {
-        true => Err(empty(what, "nothing")),
-        false => Ok(all),
-    }
 }
 
 fn of_key(error: IdentityError) -> OutsideError {

@@ -149,14 +149,14 @@ async fn who_shows_a_leaders_certificate_or_one_of_another_job_is_no_node() {
     assert!(matches!(refused, OutsideError::NoNode { .. }), "{refused}");
     // It calls without looking at whom: its own verifier would refuse the leader of another job.
     let (certificate, _) = site.issue(&["spiffe://site/other/node/b"], now_ms());
-    let chain = ShownChain(certificates("certificate", &certificate).unwrap());
+    let chain = ShownChain(pem::certificates(&certificate).unwrap());
     let refused = leader.node_of(&chain, now_ms()).unwrap_err();
     assert!(
         matches!(refused, OutsideError::Elsewhere { .. }),
         "{refused}"
     );
     let (certificate, _) = site.issue(&["https://site/node/b"], now_ms());
-    let chain = ShownChain(certificates("certificate", &certificate).unwrap());
+    let chain = ShownChain(pem::certificates(&certificate).unwrap());
     let refused = leader.node_of(&chain, now_ms()).unwrap_err();
     assert!(refused.to_string().contains("https://site/node/b"));
 }
@@ -177,7 +177,7 @@ async fn a_certificate_that_is_over_opens_nothing_and_one_that_was_shown_in_time
     let (_, heard) = between(&leader_before, &site.daemon("robust://demo/node/b")).await;
     assert_eq!(found(&heard), Some(Unsealed::TheirsIsOver), "{heard:?}");
     let (certificate, _) = site.issue(&["robust://demo/node/b"], old);
-    let chain = ShownChain(certificates("certificate", &certificate).unwrap());
+    let chain = ShownChain(pem::certificates(&certificate).unwrap());
     assert_eq!(leader.node_of(&chain, old).unwrap(), "b");
     let refused = leader.node_of(&chain, now_ms()).unwrap_err();
     assert!(matches!(refused, OutsideError::Unbelieved(_)), "{refused}");

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use rustls::client::danger::ServerCertVerifier;
 use rustls::client::{Resumption, WebPkiServerVerifier};
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{Acceptor, WebPkiClientVerifier};
 use rustls::version::TLS13;
@@ -14,6 +13,7 @@ use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore, Se
 use tokio::net::TcpStream;
 use tokio_rustls::{LazyConfigAcceptor, TlsConnector, client, server};
 
+use crate::pem::{certificates, key};
 use crate::verify::Named;
 use crate::{Authority, IdentityError, Term};
 
@@ -51,13 +51,10 @@ impl Certified {
 
     /// Of its certificate, the authority's and its key.
     pub fn from_pem(pem: &str) -> Result<Self, IdentityError> {
-        let certificates = CertificateDer::pem_slice_iter(pem.as_bytes());
-        let certificates: Vec<_> = certificates
-            .collect::<Result<_, _>>()
-            .map_err(refused_setting)?;
+        let certificates = certificates(pem).map_err(refused_setting)?;
         let [own, authority] = <[CertificateDer<'static>; 2]>::try_from(certificates)
             .map_err(|_| refused_setting("not two certificates"))?;
-        let key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(refused_setting)?;
+        let key = key(pem).map_err(refused_setting)?;
         let mut roots = RootCertStore::empty();
         roots.add(authority)?;
         let roots = Arc::new(roots);

@@ -66,6 +66,11 @@ impl EngineClient {
         self.believed.renew(pem)
     }
 
+    /// How often it was told whom to believe.
+    pub(crate) fn renewals(&self) -> u64 {
+        self.believed.renewals()
+    }
+
     fn believing(believed: Believed) -> Result<Self, IdentityError> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider)

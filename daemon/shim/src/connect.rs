@@ -2,7 +2,8 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -12,6 +13,7 @@ use hyper::Uri;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use robust_tree::Namespace;
+use rustix::fs::{FileType, Mode, OFlags};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -34,7 +36,7 @@ impl Address {
     pub async fn connect(&self) -> io::Result<Stream> {
         match self {
             Address::Tcp(addr) => Stream::tcp(TcpStream::connect(addr).await?),
-            Address::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path).await?)),
+            Address::Unix(path) => Ok(Stream::Unix(unix(path).await?)),
             Address::Namespace(namespace, addr) => {
                 let (namespace, addr) = (Arc::clone(namespace), *addr);
                 let connect = move || namespace.connect(addr, CONNECT);
@@ -53,6 +55,25 @@ impl Address {
             Address::Unix(_) => "localhost".to_owned(),
         }
     }
+}
+
+/// Connects to a socket `HOME/run/engine.sock`. The engine may be another user's, to whom `run` belongs, and this process
+/// root's: a link that it lays there instead of its socket leads nowhere, for others' sockets would get requests that
+/// they have no other way to get from this user.
+async fn unix(path: &Path) -> io::Result<UnixStream> {
+    let bad = || io::Error::from(io::ErrorKind::InvalidInput);
+    let folder = path.parent().ok_or_else(bad)?;
+    let name = path.file_name().ok_or_else(bad)?;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(folder, flags | OFlags::DIRECTORY, Mode::empty())?;
+    let socket = rustix::fs::openat(&folder, name, flags, Mode::empty())?;
+    let (own, found) = (rustix::fs::fstat(&folder)?, rustix::fs::fstat(&socket)?);
+    if !FileType::from_raw_mode(found.st_mode).is_socket() || found.st_uid != own.st_uid {
+        let error = format!("{} is no socket of the engine's", path.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, error));
+    }
+    // What was looked at, whatever has that name by now.
+    UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd())).await
 }
 
 /// An open connection.
@@ -133,5 +154,31 @@ impl tower::Service<Uri> for Connector {
     fn call(&mut self, _: Uri) -> Self::Future {
         let address = self.0.clone();
         Box::pin(async move { address.connect().await.map(TokioIo::new) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::os::unix::fs::symlink;
+    use tokio::net::UnixListener;
+
+    #[tokio::test]
+    async fn a_link_in_place_of_the_engines_socket_or_folder_is_not_followed() {
+        let home = tempfile::tempdir().unwrap();
+        let [run, other] = ["run", "other"].map(|name| home.path().join(name));
+        std::fs::create_dir(&run).unwrap();
+        std::fs::create_dir(&other).unwrap();
+        let own = run.join("engine.sock");
+        let _engine = UnixListener::bind(&own).unwrap();
+        let _another = UnixListener::bind(other.join("engine.sock")).unwrap();
+        assert!(Address::Unix(own.clone()).connect().await.is_ok());
+        std::fs::remove_file(&own).unwrap();
+        symlink(other.join("engine.sock"), &own).unwrap();
+        assert!(Address::Unix(own.clone()).connect().await.is_err());
+        std::fs::remove_dir_all(&run).unwrap();
+        symlink(&other, &run).unwrap();
+        assert!(Address::Unix(own).connect().await.is_err());
     }
 }

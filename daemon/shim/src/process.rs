@@ -1,7 +1,7 @@
 //! The user's processes: from the job file's command to a program that runs.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
@@ -407,6 +407,10 @@ impl Command {
     /// With what it does not see of the job's files, and as whom it runs.
     pub fn with(mut self, sight: &Sight<'_>) -> Result<Self, StartError> {
         self.hidden = sight.hidden(self.user.as_ref(), &self.cwd, &mut self.env)?;
+        if let Some(user) = &self.user {
+            let env = self.env.iter().map(|(_, value)| value.as_os_str());
+            sight.lets_read(user, self.argv.iter().map(OsStr::new).chain(env))?;
+        }
         Ok(self)
     }
 

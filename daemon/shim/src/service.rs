@@ -107,6 +107,7 @@ pub fn run(args: &ServiceArgs) -> Result<u8, ShimError> {
         socket: Some(&args.host_socket),
         home: &home,
         folder: &args.folder,
+        model: job.model.path.as_deref(),
         rank: false,
     };
     let command = Command::of_service(&of, service, &home)?.with(&sight)?;

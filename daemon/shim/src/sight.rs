@@ -10,10 +10,11 @@
 //! A program of robustd's own user is put into a user namespace for it, one of another user sees them as that user.
 //! Folders that are still this process's are made that user's before its first program starts.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 
@@ -49,6 +50,18 @@ pub enum SightError {
         /// The folder on the way.
         path: PathBuf,
     },
+    /// The model that its command names lies where the user does not come, or is not its to read.
+    #[error(
+        "it is given the model in {}, and {source}: open the folder to reading and those on the way to passing (chmod -R \
+         o+rX, chmod o+x), or name another one (model.path; for a model that robustd makes, ROBUST_CACHE)",
+        model.display()
+    )]
+    Model {
+        /// The folder.
+        model: PathBuf,
+        /// What of it cannot be read.
+        source: robust_tree::Unreadable,
+    },
     /// It would not find itself.
     #[error(
         "it starts in {}, which is hidden from it with the state directory: keep programs and state directory apart",
@@ -79,6 +92,8 @@ pub struct Sight<'a> {
     pub home: &'a Home,
     /// Its folder on the disk.
     pub folder: &'a Path,
+    /// The folder of the job's model, if it has one.
+    pub model: Option<&'a Path>,
     /// Whether it is a trainer's rank.
     pub rank: bool,
 }
@@ -91,6 +106,7 @@ impl<'a> Sight<'a> {
             socket: Some(&args.host_socket),
             home,
             folder,
+            model: args.job.model.path.as_deref(),
             rank: false,
         }
     }
@@ -144,6 +160,26 @@ impl Sight<'_> {
             }
         }
         Ok(Some(hidden))
+    }
+
+    /// Whether a program of this user may read the model, if one of the texts that it gets names that.
+    pub(crate) fn lets_read<'t>(
+        &self,
+        user: &User,
+        mut texts: impl Iterator<Item = &'t OsStr>,
+    ) -> Result<(), SightError> {
+        let Some(model) = self.model else {
+            return Ok(());
+        };
+        let name = model.as_os_str().as_bytes();
+        let names = |text: &OsStr| text.as_bytes().windows(name.len()).any(|part| part == name);
+        if name.is_empty() || !texts.any(names) {
+            return Ok(());
+        }
+        user.reads(model).map_err(|source| SightError::Model {
+            model: model.to_owned(),
+            source,
+        })
     }
 
     fn covered(&self) -> Vec<PathBuf> {

@@ -118,7 +118,9 @@ impl Listeners {
     pub fn routed_at(&self) -> String {
         let router = self.router.as_ref();
         let at = router.and_then(|router| router.listener.local_addr().ok());
-        at.map_or_else(String::new, |at| format!("http://{at}"))
+        // As a client calls it: on the network it listens with TLS.
+        let scheme = router.map_or("http", |router| router.scheme());
+        at.map_or_else(String::new, |at| format!("{scheme}://{at}"))
     }
 }
 
@@ -265,6 +267,14 @@ pub(super) struct RouterListener {
 }
 
 impl RouterListener {
+    /// How clients of other machines call it.
+    fn scheme(&self) -> &'static str {
+        match self.wire {
+            Wire::Plain => "http",
+            _ => "https",
+        }
+    }
+
     /// Where it is and with what clients are let in, for the log.
     pub fn said(&self, state: &StateDir, at: &str) -> String {
         let key = state.router_key().display().to_string();

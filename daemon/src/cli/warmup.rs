@@ -1,9 +1,9 @@
 //! The warm start: a model folder made once per set of settings, and cached.
 use crate::launcher::inherited;
 use crate::state::{StateDirError, make_private_dir, remove_folder, write_private};
+use robust_proto::endpoint::named_cache_dir;
 use robust_shared::ids::Role;
 use robust_shared::job::Job;
-use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -44,19 +44,11 @@ pub enum WarmupError {
     Encode(#[from] serde_json::Error),
 }
 
-/// Where warm starts are kept: `$ROBUST_CACHE`, else `$XDG_CACHE_HOME/robust`, else
-/// `~/.cache/robust`; without a home a folder below `/tmp` that is ours alone, for a model that another user
+/// Where warm starts are kept: [`named_cache_dir`]; without a home a folder below `/tmp` that is ours alone, for a model that another user
 /// laid there would be trained.
 pub fn cache_dir() -> Result<PathBuf, StateDirError> {
-    let set = |name| std::env::var_os(name).filter(|v: &OsString| !v.is_empty());
-    if let Some(cache) = set("ROBUST_CACHE") {
-        return Ok(PathBuf::from(cache));
-    }
-    let base = set("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| set("HOME").map(|home| PathBuf::from(home).join(".cache")));
-    if let Some(base) = base {
-        return Ok(base.join("robust"));
+    if let Some(named) = named_cache_dir() {
+        return Ok(named);
     }
     let uid = rustix::process::geteuid().as_raw();
     let ours = PathBuf::from(format!("/tmp/robust-cache-{uid}"));

@@ -12,6 +12,7 @@ use super::taped::Taped;
 use super::{Driver, Frame, Parts};
 use crate::control::GangCalls;
 use crate::links::Links;
+use crate::logging::Rarer;
 use crate::services::Services;
 use crate::state::StateDir;
 use crate::store::{Store, StoreError, StoredInstance};
@@ -202,6 +203,7 @@ impl Driver {
             dirty: true,
             published: tokio::time::Instant::now(),
             certified: tokio::time::Instant::now(),
+            undropped: Rarer::default(),
             due_view: None,
             due_lost: Vec::new(),
         };

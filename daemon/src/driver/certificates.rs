@@ -23,7 +23,8 @@ impl Driver {
         let nodes_wait = authorities.is_rotating()
             && members.is_some_and(|members| members.wait_for(&authorities.name(), now_ms));
         if let Err(error) = authorities.settle(&living, nodes_wait) {
-            tracing::error!("the leader's secret before cannot be dropped: {error}");
+            self.undropped
+                .say(|| format!("the leader's secret before cannot be dropped: {error}"));
         }
         if authorities.is_rotating() {
             self.nodes.renew_all(&authorities.called());

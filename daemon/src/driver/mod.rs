@@ -80,6 +80,7 @@ use crate::grouplog::Logging;
 use crate::launcher::Launcher;
 use crate::leases::Leases;
 use crate::links::Links;
+use crate::logging::Rarer;
 use crate::nodes::{Authorities, Members, Shards};
 use crate::services::Services;
 use crate::state::StateDir;
@@ -239,6 +240,8 @@ pub struct Driver {
     published: Instant,
     /// When certificates were looked at last.
     certified: Instant,
+    /// The authority before the present one cannot be dropped.
+    undropped: Rarer,
     /// What the write under way makes true, when the status was due as it began.
     due_view: Option<(View, Time)>,
     /// Nodes whose loss the write under way makes true.

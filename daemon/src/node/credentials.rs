@@ -18,7 +18,7 @@ use robust_proto::v1;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 /// Why a node has nothing to prove.
@@ -54,6 +54,14 @@ struct Stored {
     until_ms: u64,
 }
 
+/// By which authority the leader wants this node to be certified.
+#[derive(Debug, Default)]
+struct Wanted {
+    by: Option<String>,
+    /// The same when a certificate was asked for last.
+    asked: Option<String>,
+}
+
 /// The key of one node, and how it gets its certificate.
 #[derive(Debug)]
 pub(super) struct Credentials {
@@ -63,8 +71,7 @@ pub(super) struct Credentials {
     /// A certificate that others make, and make anew.
     outside: Option<OutsideFiles>,
     looks: Notify,
-    /// By which authority the leader wants this node to be certified.
-    wanted: Mutex<Option<String>>,
+    wanted: Mutex<Wanted>,
 }
 
 impl Credentials {
@@ -137,8 +144,7 @@ impl Credentials {
             return false;
         }
         let stored = self.read(&self.state.node_key()).unwrap_or_default();
-        let wanted = self.wanted.lock();
-        let wanted = wanted.unwrap_or_else(PoisonError::into_inner).clone();
+        let wanted = self.wanted().by.clone();
         stored.is_some_and(|stored| {
             let by = NodeAuthority::name_in(&stored.certificates).ok();
             let is_late = now_ms >= Term::renewed_at(stored.since_ms, stored.until_ms);
@@ -148,9 +154,12 @@ impl Credentials {
 
     /// The leader wants this node to have a certificate by the authority of this name.
     pub fn renew_by(&self, authority: String) {
-        let wanted = self.wanted.lock();
-        *wanted.unwrap_or_else(PoisonError::into_inner) = Some(authority);
+        self.wanted().by = Some(authority);
         self.look();
+    }
+
+    fn wanted(&self) -> MutexGuard<'_, Wanted> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// There may be something to do about the certificate.
@@ -165,6 +174,9 @@ impl Credentials {
 
     /// A key to be certified: the one that was not yet, or a new one.
     pub fn uncertified(&self) -> Result<NodeKey, CredentialsError> {
+        let mut wanted = self.wanted();
+        wanted.asked = wanted.by.clone();
+        drop(wanted);
         let next = self.state.next_node_key();
         let in_use = self.read(&self.state.node_key())?;
         // The one in use lies there where the node died before it was removed.
@@ -186,6 +198,13 @@ impl Credentials {
         // What cannot be used replaces nothing.
         key.caller(&reply.certificates)?;
         self.write(&self.state.node_key(), key, reply)?;
+        // By whichever authority it is: one that the leader has no more would be asked for again and again, each
+        // time with another key. What it has said since then counts.
+        let mut wanted = self.wanted();
+        if wanted.by == wanted.asked {
+            wanted.by = None;
+        }
+        drop(wanted);
         Ok(remove_if_there(&self.state.next_node_key())?)
     }
 
@@ -264,6 +283,29 @@ mod tests {
         };
         again.certified(&asked, &of_earlier).unwrap();
         assert!(again.is_renewed_at(begun));
+    }
+
+    #[test]
+    fn an_authority_that_the_leader_has_no_more_is_asked_for_once_with_one_key() {
+        let temp = tempfile::tempdir().unwrap();
+        let state = StateDir::make(temp.path()).unwrap();
+        let node = of(&state, "b", true).unwrap();
+        let (key, now_ms) = (node.uncertified().unwrap(), 1_800_000_000_000);
+        node.certified(&key, &reply(&key, now_ms)).unwrap();
+        assert!(!node.is_renewed_at(now_ms));
+        // The leader names the authority that takes its place, and is then restored from before that.
+        node.renew_by("another".to_owned());
+        assert!(node.is_renewed_at(now_ms));
+        let asked = node.uncertified().unwrap();
+        assert_eq!(node.uncertified().unwrap().public(), asked.public());
+        node.certified(&asked, &reply(&asked, now_ms)).unwrap();
+        assert!(!node.is_renewed_at(now_ms));
+        // What it says while it is asked is not forgotten.
+        node.renew_by("another".to_owned());
+        let asked = node.uncertified().unwrap();
+        node.renew_by("a third".to_owned());
+        node.certified(&asked, &reply(&asked, now_ms)).unwrap();
+        assert!(node.is_renewed_at(now_ms));
     }
 
     #[test]

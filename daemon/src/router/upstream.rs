@@ -10,7 +10,8 @@ use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use robust_engine::EngineAddr;
-use robust_identity::{EngineClient, EngineKey, EngineKeys};
+use robust_identity::{EngineClient, EngineKey, EngineKeys, Pooled};
+use std::convert::Infallible;
 use std::time::Duration;
 
 /// An engine on a machine that answers is connected to at once.
@@ -96,28 +97,37 @@ impl Failed {
     }
 }
 
+/// A client by whom the job believes now.
+type Http = legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+
+fn client(engines: &EngineClient) -> Http {
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(CONNECT));
+    connector.set_keepalive(Some(KEEPALIVE));
+    connector.set_keepalive_interval(Some(KEEPALIVE_AGAIN));
+    connector.set_keepalive_retries(Some(KEEPALIVE_TIMES));
+    connector.enforce_http(false);
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(engines.config())
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(connector);
+    legacy::Client::builder(TokioExecutor::new()).build(connector)
+}
+
 /// A client of every engine.
 #[derive(Debug)]
 pub(super) struct Upstream {
-    http: legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    http: Pooled<Http>,
     keys: EngineKeys,
 }
 
 impl Upstream {
     pub fn new(keys: EngineKeys, engines: &EngineClient) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(CONNECT));
-        connector.set_keepalive(Some(KEEPALIVE));
-        connector.set_keepalive_interval(Some(KEEPALIVE_AGAIN));
-        connector.set_keepalive_retries(Some(KEEPALIVE_TIMES));
-        connector.enforce_http(false);
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(engines.config())
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(connector);
-        let http = legacy::Client::builder(TokioExecutor::new()).build(connector);
+        let own = engines.clone();
+        let make = move |_: Option<&EngineClient>| Ok::<_, Infallible>(client(&own));
+        let Ok(http) = Pooled::of(Some(engines.clone()), make);
         Self { http, keys }
     }
 
@@ -125,7 +135,9 @@ impl Upstream {
     pub async fn ask(&self, to: &Route, asked: &Asked) -> Result<Reply, Failed> {
         let key = self.keys.of_engine(to.engine.0);
         let request = request_to(&to.http_addr, &key, asked).map_err(Failed::Unreached)?;
-        let response = self.http.request(request).await;
+        let http = self.http.now();
+        let http = http.map_err(|error| Failed::Unreached(error.to_string()))?;
+        let response = http.request(request).await;
         let response = response.map_err(|error| match error.is_connect() {
             true => Failed::Unreached(chain(&error)),
             false => Failed::Broken(chain(&error)),

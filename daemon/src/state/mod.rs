@@ -331,6 +331,29 @@ mod tests {
     }
 
     #[test]
+    fn checkpoints_that_others_could_have_written_are_not_taken() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = StateDir::make(&temp.path().join("state")).unwrap();
+        let elsewhere = temp.path().join("elsewhere");
+        fs::create_dir_all(elsewhere.join("step-10")).unwrap();
+        fs::remove_dir(dir.checkpoints()).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, dir.checkpoints()).unwrap();
+        for (mode, taken) in [(0o770, false), (0o777, false), (0o755, true)] {
+            fs::set_permissions(&elsewhere, fs::Permissions::from_mode(mode)).unwrap();
+            let made = StateDir::make(dir.root());
+            assert_eq!(made.is_ok(), taken, "{mode:o}");
+            if let Err(refusal) = made {
+                assert!(refusal.to_string().contains("/ckpt"), "{refusal}");
+            }
+        }
+        // Nobody else looks into them from now on.
+        assert_eq!(
+            fs::metadata(&elsewhere).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
+    }
+
+    #[test]
     fn a_life_of_the_job_has_one_name_and_the_next_another() {
         let temp = tempfile::tempdir().unwrap();
         let dir = StateDir::make(temp.path()).unwrap();

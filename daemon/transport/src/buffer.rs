@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 mod damage;
+mod served;
 
 use std::fs::File;
 use std::ops::Range;
@@ -16,6 +17,9 @@ use crate::digest::PartDigest;
 use crate::error::BufferError;
 use crate::loans::{Loans, Use};
 use crate::mapping::Mapping;
+use crate::outside::Outside;
+
+pub(crate) use self::served::Served;
 
 /// Bytes in page-aligned, touched host memory, or in a device's.
 ///
@@ -25,9 +29,11 @@ use crate::mapping::Mapping;
 ///
 /// Local accesses exclude each other by range (T-6): loans lend references, so they are refused
 /// with [`BufferError::Busy`] while a conflicting loan, or a fetch of one of the bytes, goes on.
-/// Parts of a fetch that have arrived are free again. **Remote reads are not excluded**: while
-/// bytes are exposed, a peer may read what their owner is writing and get a mixture of old and
-/// new. Verify digests.
+/// Parts of a fetch that have arrived are free again. Bytes that are on their way to a peer are lent
+/// to it as to any reader here (`Served`), and a peer that asks for bytes while they are written is
+/// refused: two threads of one process never have a `&mut` and a look at the same bytes. Another process of
+/// this machine reads them from its own mapping, each byte once and without a reference (`Outside`). **Bytes that are exposed may still change between two of its pieces**: who writes
+/// there before the region is withdrawn has readers with a mixture of old and new. Verify digests.
 pub struct Buffer {
     /// Never used for another one.
     id: u64,
@@ -175,7 +181,7 @@ impl Buffer {
         let mut digest = PartDigest::new(bytes.len());
         // SAFETY: the target is as long as `bytes`, and lent for writing to this closure alone.
         self.with_range_mut(range, |to| unsafe {
-            digest.copy(0, bytes, to.as_mut_ptr())
+            digest.copy(0, bytes.into(), to.as_mut_ptr())
         })?;
         Ok(digest.finished().unwrap_or_else(|| xxh3_64(bytes)))
     }
@@ -309,20 +315,19 @@ impl Buffer {
     pub(crate) fn fill(
         &self,
         offset: usize,
-        piece: &[u8],
+        piece: Outside<'_>,
         (digest, at): (&mut PartDigest, usize),
     ) -> Result<(), BufferError> {
         self.range(offset, piece.len())?;
         let start = self.as_ptr()?;
         // SAFETY: in bounds; the fetch's guard excludes every reference to these bytes, and its
-        // pieces come one after the other. `piece` is UCX's memory.
+        // pieces come one after the other. `piece` is other memory: UCX's, a record's, another process's.
         unsafe { digest.copy(at, piece, start.add(offset)) };
         Ok(())
     }
 
-    /// Shows a range of host memory without a loan, to be read once: its owner may write there meanwhile,
-    /// and which one of two values a byte has then is for the reader's digest to find. The caller checked
-    /// bounds.
+    /// Shows a range of host memory without a loan: a fuzz target's look, which has one thread.
+    #[cfg(fuzzing)]
     pub(crate) fn show_unlent<R>(&self, range: Range<usize>, show: impl FnOnce(&[u8]) -> R) -> R {
         assert!(
             range.start <= range.end && range.end <= self.len,

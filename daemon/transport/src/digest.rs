@@ -10,6 +10,8 @@
 //! known beforehand.
 #![allow(unsafe_code)]
 
+use crate::outside::Outside;
+
 /// Bytes between two scrambles: the default secret allows for 16 stripes.
 pub(crate) const BLOCK: usize = 1024;
 const STRIPE: usize = 64;
@@ -86,12 +88,13 @@ impl PartDigest {
         }
     }
 
-    /// Copies the piece at `offset` of the part to `to`, and digests it if it is the next one.
+    /// Copies the piece at `offset` of the part to `to`, and digests it if it is the next one: each byte
+    /// as it was copied, whoever writes to the piece meanwhile.
     ///
     /// # Safety
     /// `to` is writable for the length of `piece`, does not overlap it, and nobody else accesses
     /// it meanwhile.
-    pub unsafe fn copy(&mut self, offset: usize, piece: &[u8], to: *mut u8) {
+    pub unsafe fn copy(&mut self, offset: usize, piece: Outside<'_>, to: *mut u8) {
         let end = offset.saturating_add(piece.len());
         let last = end == self.total;
         let aligned = piece.len().is_multiple_of(BLOCK) || (last && piece.len() >= STRIPE);
@@ -99,7 +102,7 @@ impl PartDigest {
         if !next {
             self.state = State::Lost;
             // SAFETY: the caller's promise.
-            return unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), to, piece.len()) };
+            return unsafe { piece.copy_to(to) };
         }
         // All whole blocks but that at the very end, which is special even if it is whole.
         let whole = if last {
@@ -111,20 +114,22 @@ impl PartDigest {
         // SAFETY: the caller's promise, for the first bytes.
         unsafe { copy_blocks(&mut self.lanes, blocks, to) };
         // SAFETY: the caller's promise, for the others.
-        unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), to.add(blocks.len()), rest.len()) };
+        unsafe { rest.copy_to(to.add(blocks.len())) };
         self.fed = end;
         if last {
-            self.finish(piece, rest);
+            // SAFETY: the caller's promise; all of it was written just now.
+            let copied = unsafe { std::slice::from_raw_parts(to, piece.len()) };
+            self.finish(copied, &copied[blocks.len()..]);
         }
     }
 
-    /// `rest` is the special block at the end of the last `piece`.
-    fn finish(&mut self, piece: &[u8], rest: &[u8]) {
+    /// `rest` is the special block at the end of the last piece, `copied`.
+    fn finish(&mut self, copied: &[u8], rest: &[u8]) {
         let stripes = (rest.len() - 1) / STRIPE;
         for (at, stripe) in rest.as_chunks::<STRIPE>().0[..stripes].iter().enumerate() {
             accumulate(&mut self.lanes, stripe, secret(8 * at));
         }
-        if let Some(stripe) = piece.last_chunk() {
+        if let Some(stripe) = copied.last_chunk() {
             accumulate(&mut self.lanes, stripe, secret(SECRET.len() - STRIPE - 7));
         }
         let mut sum = (self.total as u64).wrapping_mul(PRIME64[0]);
@@ -175,20 +180,21 @@ fn scramble(lanes: &mut Lanes) {
 
 /// # Safety
 /// As for [`PartDigest::copy`]; `blocks` are whole ones.
-unsafe fn copy_blocks(lanes: &mut Lanes, blocks: &[u8], to: *mut u8) {
+unsafe fn copy_blocks(lanes: &mut Lanes, blocks: Outside<'_>, to: *mut u8) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: the processor has it; the caller's promise.
         return unsafe { x86::copy_blocks(lanes, blocks, to) };
     }
-    let mut to = to;
-    for block in blocks.as_chunks::<BLOCK>().0 {
-        digest_block(lanes, block);
+    let (mut rest, mut held) = (blocks, [0; BLOCK]);
+    for at in (0..blocks.len()).step_by(BLOCK) {
+        let (block, behind) = rest.split_at(BLOCK);
+        // SAFETY: as long, and nobody else's.
+        unsafe { block.copy_to(held.as_mut_ptr()) };
+        digest_block(lanes, &held);
         // SAFETY: the caller's promise, for the block's place.
-        unsafe {
-            std::ptr::copy_nonoverlapping(block.as_ptr(), to, BLOCK);
-            to = to.add(BLOCK);
-        }
+        unsafe { std::ptr::copy_nonoverlapping(held.as_ptr(), to.add(at), BLOCK) };
+        rest = behind;
     }
 }
 
@@ -203,12 +209,17 @@ fn digest_block(lanes: &mut Lanes, block: &[u8; BLOCK]) {
 /// The same code, compiled for wider registers, and stores past the cache.
 #[cfg(target_arch = "x86_64")]
 mod x86 {
+    use std::arch::asm;
     use std::arch::x86_64::{
-        __m256i, _MM_HINT_T0, _mm_prefetch, _mm_sfence, _mm256_loadu_si256, _mm256_storeu_si256,
+        __m256i, _MM_HINT_T0, _mm_prefetch, _mm_sfence, _mm256_store_si256, _mm256_storeu_si256,
         _mm256_stream_si256,
     };
 
-    use super::{BLOCK, Lanes, digest_block};
+    use super::{BLOCK, Lanes, Outside, digest_block};
+
+    /// A block as it was read, in the nearest cache.
+    #[repr(align(32))]
+    struct Held([u8; BLOCK]);
 
     /// Bytes of a cache line.
     const LINE: usize = 64;
@@ -218,35 +229,43 @@ mod x86 {
     /// # Safety
     /// As for [`super::copy_blocks`].
     #[target_feature(enable = "avx2")]
-    pub unsafe fn copy_blocks(lanes: &mut Lanes, blocks: &[u8], to: *mut u8) {
+    pub unsafe fn copy_blocks(lanes: &mut Lanes, blocks: Outside<'_>, to: *mut u8) {
         let aligned = to.addr().is_multiple_of(size_of::<__m256i>());
-        let mut to = to;
-        for block in blocks.as_chunks::<BLOCK>().0 {
+        let mut held = Held([0; BLOCK]);
+        for at in (0..blocks.len()).step_by(BLOCK) {
+            let block = blocks.start().wrapping_add(at);
             for line in (AHEAD..AHEAD + BLOCK).step_by(LINE) {
                 // Prefetching reads nothing: beyond the end it has no effect.
-                _mm_prefetch::<_MM_HINT_T0>(block.as_ptr().wrapping_add(line).cast());
+                _mm_prefetch::<_MM_HINT_T0>(block.wrapping_add(line).cast());
             }
-            digest_block(lanes, block);
-            // SAFETY: the caller's promise, for the block's place.
-            unsafe {
-                copy_block(block, to, aligned);
-                to = to.add(BLOCK);
-            }
+            // SAFETY: a whole block, and the caller's promise for its place.
+            unsafe { copy_block(block, &mut held, to.add(at), aligned) };
+            digest_block(lanes, &held.0);
         }
         // Stores past the cache are not ordered by the locks that tell others of these bytes.
         _mm_sfence();
     }
 
+    /// Copies a block to `to`, and to where it is digested, of one look at it.
+    ///
     /// # Safety
-    /// `to` is writable for a block; on a multiple of 32 bytes if `aligned`.
+    /// There is a block at `block`, and `to` is writable for one; on a multiple of 32 bytes if `aligned`.
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn copy_block(block: &[u8; BLOCK], to: *mut u8, aligned: bool) {
-        let (from, to) = (block.as_ptr().cast::<__m256i>(), to.cast::<__m256i>());
+    unsafe fn copy_block(block: *const u8, held: &mut Held, to: *mut u8, aligned: bool) {
+        let (held, to) = (held.0.as_mut_ptr().cast::<__m256i>(), to.cast::<__m256i>());
         for at in 0..BLOCK / size_of::<__m256i>() {
-            // SAFETY: within the block and its place; loads and plain stores need no alignment.
+            let from = block.wrapping_add(at * size_of::<__m256i>());
+            let word: __m256i;
+            // Not an access of Rust's, which could race with whoever writes there, and could be made twice.
+            // SAFETY: within the block; a load that needs no alignment.
             unsafe {
-                let word = _mm256_loadu_si256(from.add(at));
+                asm!("vmovdqu {}, [{}]", out(ymm_reg) word, in(reg) from,
+                    options(readonly, nostack, preserves_flags));
+            }
+            // SAFETY: within the block's places; a plain store needs no alignment.
+            unsafe {
+                _mm256_store_si256(held.add(at), word);
                 if aligned {
                     _mm256_stream_si256(to.add(at), word);
                 } else {
@@ -272,7 +291,7 @@ mod tests {
         for (at, piece) in bytes.chunks(blocks * BLOCK).enumerate() {
             let offset = at * blocks * BLOCK;
             // SAFETY: within `out`, which nobody else knows.
-            unsafe { digest.copy(offset, piece, out.as_mut_ptr().add(shift + offset)) };
+            unsafe { digest.copy(offset, piece.into(), out.as_mut_ptr().add(shift + offset)) };
         }
         (out.split_off(shift), digest.finished())
     }
@@ -302,7 +321,7 @@ mod tests {
             for at in order {
                 let piece = &bytes[at * BLOCK..][..BLOCK];
                 // SAFETY: within `out`, which nobody else knows.
-                unsafe { digest.copy(at * BLOCK, piece, out.as_mut_ptr().add(at * BLOCK)) };
+                unsafe { digest.copy(at * BLOCK, piece.into(), out.as_mut_ptr().add(at * BLOCK)) };
             }
             assert_eq!(digest.finished(), None);
             assert!(

@@ -59,8 +59,9 @@
 //!   confused puller, nor one that dies in the middle, can harm it. What waits there is bounded, and
 //!   so are answers that are not taken: whoever asks for more of them is closed.
 //! - **T-6** Loans of a buffer's bytes, and fetches into them, exclude each other by range; a part
-//!   that arrived is free again. Remote reads are not excluded: who writes to bytes that are
-//!   exposed and ready is caught by the reader's digest. Before a buffer is written again its
+//!   that arrived is free again. What is on its way to a peer is lent to it: it cannot be written
+//!   meanwhile, and a read of what is being written is refused. Between two reads who writes to bytes that
+//!   are exposed and ready is caught by the reader's digest. Before a buffer is written again its
 //!   region is withdrawn ([`Exposed::withdraw`]), so that no reader blames an innocent source.
 //! - **T-7** A link that failed is out of the cache before anyone hears of it.
 //! - **T-8** A key is good only at the transport that issued it: a successor on the same address
@@ -125,6 +126,7 @@ mod key;
 mod loans;
 mod local;
 mod mapping;
+mod outside;
 mod road;
 mod share;
 mod start;

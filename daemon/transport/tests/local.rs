@@ -271,6 +271,48 @@ fn buffers_check_bounds_and_loans() {
     buffer.write_at(0, &[1]).unwrap();
 }
 
+#[test]
+fn bytes_that_are_written_are_read_by_nobody_and_those_on_their_way_are_not_written() {
+    const LEN: usize = 32 << 20;
+    let (a, b) = (transport(), transport());
+    let (source, into) = (Buffer::new(LEN).unwrap(), Buffer::new(LEN).unwrap());
+    let exposed = a.expose(source.clone()).unwrap();
+    let parts = [Part {
+        src: 0,
+        dst: 0,
+        len: LEN as u64,
+    }];
+    let fetch = || {
+        b.fetch(
+            a.addr(),
+            exposed.key(),
+            &parts,
+            &into,
+            &Cancel::new(),
+            |_| (),
+        )
+    };
+    let met = source.with_bytes_mut(|_| fetch()).unwrap();
+    assert!(matches!(met, Err(FetchError::Refused { .. })), "{met:?}");
+    fetch().unwrap();
+    // Whoever writes all the time is refused for as long as some of it is on its way, and no longer.
+    let (mut refused, mut written) = (0, 0);
+    while refused == 0 {
+        std::thread::scope(|scope| {
+            let fetched = scope.spawn(fetch);
+            while !fetched.is_finished() {
+                match source.write_at(LEN / 2, &[1]) {
+                    Err(BufferError::Busy { .. }) => refused += 1,
+                    other => other.map(|()| written += 1).unwrap(),
+                }
+            }
+            fetched.join().unwrap().ok()
+        });
+    }
+    exposed.withdraw();
+    source.with_bytes_mut(|bytes| bytes.fill(2)).unwrap();
+}
+
 proptest! {
     #[test]
     fn random_bytes_are_no_region_key(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {

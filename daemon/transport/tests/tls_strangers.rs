@@ -9,8 +9,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use robust_identity::{Authority, Member, Term};
 use robust_transport::{
-    Address, Buffer, Cancel, Config, Exposed, FetchError, JobToken, Net, Transport,
+    Address, Buffer, Cancel, Config, Exposed, FetchError, Identity, JobToken, Net, Transport,
 };
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -227,4 +228,53 @@ fn who_changes_a_byte_on_the_way_ends_the_link_and_no_wrong_byte_arrives() {
     let error = victim.serves(way).unwrap_err().to_string();
     assert!(error.contains("what no transport sends"), "{error}");
     victim.assert_unharmed();
+}
+
+/// A certificate by the first of these, and whom else it is to believe.
+fn certified(by: &Authority, beside: &[&Authority]) -> String {
+    let others = beside.iter().map(|other| other.certificate());
+    let own = by.issue("role/1", Term::unbounded()).unwrap();
+    others.fold(own, |pem, other| pem + other)
+}
+
+fn transport_of(member: &Member) -> Transport {
+    Transport::start(Config {
+        net: Some(Net::Tls(Identity::of(member).unwrap())),
+        ..config(token())
+    })
+    .unwrap()
+}
+
+#[test]
+fn an_open_link_ends_when_the_only_authority_that_certified_its_peer_is_dropped_on_either_side() {
+    let [old, new] = [b"old", b"new"].map(|secret| Authority::of(secret, "demo").unwrap());
+    for dropped_by_source in [true, false] {
+        let of_old = || Member::from_pem(&certified(&old, &[&new])).unwrap();
+        let (at_source, at_puller) = (of_old(), of_old());
+        let (source, puller) = (transport_of(&at_source), transport_of(&at_puller));
+        let buffer = Buffer::new(LEN).unwrap();
+        buffer.write_at(0, &pattern(3, LEN)).unwrap();
+        let exposed = source.expose(buffer).unwrap();
+        let into = Buffer::new(LEN).unwrap();
+        let fetch = || {
+            let (at, key) = (source.addr(), exposed.key());
+            puller.fetch(at, key, &whole(LEN), &into, &Cancel::new(), |_| ())
+        };
+        fetch().unwrap();
+        let (drops, keeps) = match dropped_by_source {
+            true => (&at_source, &at_puller),
+            false => (&at_puller, &at_source),
+        };
+        // Nothing is said on the link: it ends all the same.
+        drops.renew(&certified(&new, &[])).unwrap();
+        let until = Instant::now() + LIMIT;
+        while source.stats().endpoints_open + puller.stats().endpoints_open > 0 {
+            assert!(Instant::now() < until, "{:?}", source.stats());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(matches!(fetch(), Err(FetchError::Connect { .. })));
+        keeps.renew(&certified(&new, &[])).unwrap();
+        fetch().unwrap();
+        assert!(holds(&into, 3));
+    }
 }

@@ -11,7 +11,7 @@
 //! one, for other children are the same user and have folders of their own.
 use crate::maps::Maps;
 use crate::netns::Way;
-use nix::unistd::{Gid, User as Known, getgrouplist};
+use nix::unistd::{Gid, Uid, User as Known, getgrouplist, setfsgid, setfsuid};
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use rustix::mount::{
@@ -122,6 +122,20 @@ impl User {
     /// The number of its group.
     pub fn gid(&self) -> u32 {
         self.gid
+    }
+
+    /// This thread opens files as this user from now on, with no right of root's. In all else it stays who it is, so
+    /// that no process of the user's may stop it or look into it.
+    pub(crate) fn opens_files_here(&self) -> io::Result<()> {
+        let groups = self
+            .groups
+            .iter()
+            .copied()
+            .map(rustix::process::Gid::from_raw);
+        set_thread_groups(&groups.collect::<Vec<_>>())?;
+        setfsgid(Gid::from_raw(self.gid));
+        setfsuid(Uid::from_raw(self.uid));
+        Ok(())
     }
 
     /// What its programs expect in their environment.

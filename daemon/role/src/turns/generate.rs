@@ -100,7 +100,7 @@ pub struct Sampling {
 
 /// A client for rollouts. Those of other machines are known by the job's authority and nobody else's: the system's own
 /// certificates are not looked at.
-pub(super) fn client(engines: Option<EngineClient>) -> reqwest::Result<reqwest::Client> {
+pub(super) fn client(engines: Option<&EngineClient>) -> reqwest::Result<reqwest::Client> {
     let client = reqwest::Client::builder()
         .connect_timeout(CONNECT)
         .no_proxy()
@@ -238,12 +238,14 @@ impl Turns {
                 kept.settle(&turn).await?;
                 tokio::time::sleep(PAUSE).await;
             }
+            let http = self.http.now();
+            let http = http.map_err(|error| TurnError::Failed(error.to_string()))?;
             let route = self.host.route(request.trajectory).await?;
             let incarnation = self.host.incarnation;
             let mut ticket = Ticket {
                 host: &self.host,
                 engine: Engine {
-                    http: &self.http,
+                    http: &http,
                     at: route.http_addr,
                     key: self.keys.of_engine(route.rollout),
                 },

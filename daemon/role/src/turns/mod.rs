@@ -21,7 +21,7 @@ pub use kept::Kept;
 pub use leases::{Leases, Revoked};
 
 use crate::{Link, RoleArgs, StartError};
-use robust_identity::EngineKeys;
+use robust_identity::{EngineKeys, Pooled};
 use std::time::Duration;
 
 /// What all turns of an agent worker share.
@@ -29,7 +29,7 @@ pub struct Turns {
     /// The daemon.
     pub host: Host,
     link: Link,
-    http: reqwest::Client,
+    http: Pooled<reqwest::Client>,
     keys: EngineKeys,
     awaited: Rollouts,
     /// Tokens that prompt, turns and results may have together.
@@ -51,7 +51,7 @@ impl Turns {
         Ok(Self {
             host: Host::new(&args.host_socket, link.clone(), args.incarnation),
             link,
-            http: generate::client(RoleArgs::engine_client()?)?,
+            http: Pooled::of(RoleArgs::engine_client()?, generate::client)?,
             keys: args.engines.clone(),
             awaited,
             max_len,

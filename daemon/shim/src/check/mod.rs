@@ -204,6 +204,7 @@ impl<'a> Program<'a> {
             socket: None,
             home,
             folder,
+            model: job.model.path.as_deref(),
             rank: false,
         };
         match self {

@@ -109,7 +109,8 @@ impl Engine {
         let stalls = fetches.chain(notes).filter(|(link, _)| self.is_open(*link));
         let stalls = stalls.map(move |(link, since)| (link, since + stall, LinkEnd::Stalled));
         let stalls = connects.chain(stalls);
-        stalls.chain(self.held_up()).chain(self.hogs())
+        let stalls = stalls.chain(self.held_up()).chain(self.hogs());
+        stalls.chain(self.unbelieved())
     }
 }
 

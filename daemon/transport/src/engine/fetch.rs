@@ -250,6 +250,10 @@ impl Engine {
                     reason: failure.text(),
                     done,
                 },
+                LinkEnd::Unbelieved => {
+                    let reason = end.text(connecting);
+                    FetchError::Peer { peer, reason, done }
+                }
                 LinkEnd::Breach(Breach(what)) if !connecting => FetchError::Breach { peer, what },
                 LinkEnd::Failed(_)
                 | LinkEnd::Breach(_)

@@ -15,7 +15,6 @@
 //! the network while it waits for bytes; on two, the second of two relays on shaped links was through
 //! 0.1 s after the first instead of 0.8 s.
 
-use std::collections::hash_map::Entry;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -42,6 +41,8 @@ pub(super) struct Link {
     pub road: RoadKind,
     /// Notes to the peer go over it, and over no other that is here.
     pub for_notes: bool,
+    /// When it ends at the latest, because its peer is not believed any more.
+    pub until: Option<Instant>,
     pub state: LinkState,
 }
 
@@ -75,6 +76,8 @@ pub(super) enum LinkEnd {
     Breach(Breach),
     ConnectTimeout,
     Stalled,
+    /// The peer is not believed any more.
+    Unbelieved,
     Disconnected,
     /// A drill cut it.
     Cut,
@@ -90,6 +93,7 @@ impl LinkEnd {
             LinkEnd::Breach(Breach(what)) => what.into(),
             LinkEnd::ConnectTimeout => "no answer within the time allowed".into(),
             LinkEnd::Stalled => "it made no progress".into(),
+            LinkEnd::Unbelieved => "its certificate is not believed any more".into(),
             LinkEnd::Disconnected => "disconnected on request".into(),
             LinkEnd::Cut => "cut on request".into(),
             LinkEnd::Shutdown => "the transport is shut down".into(),
@@ -253,15 +257,8 @@ impl Engine {
             LinkState::Open { .. } => false,
             LinkState::Closing => return,
         };
-        if let Some(peer) = link.peer
-            && let Entry::Occupied(mut links) = self.by_peer.entry(peer)
-        {
-            links.get_mut().retain(|link| *link != id);
-            if links.get().is_empty() {
-                links.remove();
-            }
-        }
         let peer = link.peer;
+        self.uncache(id);
         log_end(peer, end, connecting);
         if let (Some(peer), true, LinkEnd::Failed(_) | LinkEnd::ConnectTimeout) =
             (peer, connecting, end)
@@ -393,6 +390,7 @@ impl Engine {
                 caller,
                 road,
                 for_notes: false,
+                until: None,
                 state,
             },
         );

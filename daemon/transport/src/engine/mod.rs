@@ -23,6 +23,7 @@ mod secrets;
 mod serve;
 mod staged;
 mod stop;
+mod unbelieved;
 mod wire;
 mod withdraw;
 
@@ -299,6 +300,7 @@ impl Engine {
             // Told with the road that it came on.
             Event::Called(_) => {}
             Event::Refused => self.count_refused(),
+            Event::Unbelieved(link) => self.on_unbelieved(link),
             Event::LinkFailed { link, failure } => self.end_link(link, LinkEnd::Failed(failure)),
             Event::Message { link, kind, bytes } => self.on_message(link, kind, bytes),
             Event::Arrived { token, fits, block } => self.on_arrived(token, fits, block),

@@ -21,7 +21,7 @@ use super::link::{Breach, FORGED};
 use super::region::{Parked, Region};
 use super::wire::{Read, Reason, Refusal, tokens_from_bytes, tokens_to_bytes};
 use super::{Engine, OpKind};
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Served};
 use crate::key::RegionKey;
 use crate::road::{LinkId, MessageKind, Parcel};
 
@@ -195,7 +195,11 @@ impl Engine {
         if !self.is_open(read.link) {
             return;
         }
-        let piece = Parcel::Piece(read.token, Arc::clone(buffer), read.range());
+        let Ok(served) = Served::of(buffer, read.range()) else {
+            // It is written to: its owner withdraws it first, and is late with that or wrong.
+            return self.refuse(read.link, read.token, Reason::NotExposed);
+        };
+        let piece = Parcel::Piece(read.token, served);
         let op = self.roads.send(read.link, piece);
         let link = read.link;
         self.ops.insert(op, OpKind::Data { link, region });

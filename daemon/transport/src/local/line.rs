@@ -15,7 +15,7 @@ use rustix::net::{
 
 use super::frame::{Frame, Garbage, Piece};
 use super::memory::Memory;
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Served};
 use crate::road::{Failure, OpId, Socket};
 
 /// Memories that a source keeps shown to one reader; one more takes the place of the oldest. Both ends
@@ -43,7 +43,7 @@ pub(super) struct Line {
 /// What holds a piece until its reader took it.
 pub(super) enum Lent {
     /// Where it lies.
-    Buffer(Arc<Buffer>),
+    Served(Served),
     /// A copy of it, to be used again, and the block that it is a copy of.
     Copy(
         Arc<Buffer>,
@@ -55,7 +55,8 @@ impl Lent {
     /// What readers are shown.
     pub fn memory(&self) -> &Arc<Buffer> {
         match self {
-            Lent::Buffer(buffer) | Lent::Copy(buffer, _) => buffer,
+            Lent::Served(served) => served.buffer(),
+            Lent::Copy(buffer, _) => buffer,
         }
     }
 }

@@ -3,6 +3,9 @@
 //! Sealed against shrinking it is mapped, and nothing that its owner does takes a page away under a
 //! reader: no SIGBUS. What is not sealed, a file that an engine maps by its path, is read with `pread`,
 //! which ends early instead.
+//!
+//! Its owner may write there at any time (T-6): see [`Outside`]. Then the digest is of what was copied, and
+//! not the one that was published.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -12,6 +15,8 @@ use std::os::unix::fs::FileExt as _;
 
 use rustix::fs::SealFlags;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::outside::Outside;
 
 /// Memory of another process, for reading.
 pub(super) enum Memory {
@@ -51,7 +56,7 @@ impl Memory {
         &self,
         (offset, len): (u64, u64),
         scratch: &mut Vec<u8>,
-        show: impl FnOnce(&[u8]) -> R,
+        show: impl FnOnce(Outside<'_>) -> R,
     ) -> io::Result<R> {
         let len = usize::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
         match self {
@@ -59,7 +64,7 @@ impl Memory {
             Memory::File(file) => {
                 scratch.resize(len, 0);
                 file.read_exact_at(scratch, offset)?;
-                Ok(show(scratch))
+                Ok(show(scratch.as_slice().into()))
             }
         }
     }
@@ -85,15 +90,19 @@ impl Mapped {
         })
     }
 
-    fn show<R>(&self, offset: u64, len: usize, show: impl FnOnce(&[u8]) -> R) -> io::Result<R> {
+    fn show<R>(
+        &self,
+        offset: u64,
+        len: usize,
+        show: impl FnOnce(Outside<'_>) -> R,
+    ) -> io::Result<R> {
         let bad = || io::Error::from(io::ErrorKind::InvalidInput);
         let offset = usize::try_from(offset).map_err(|_| bad())?;
         let end = offset.checked_add(len).filter(|end| *end <= self.len);
         end.ok_or_else(bad)?;
         let start: *const u8 = std::ptr::with_exposed_provenance(self.address + offset);
-        // SAFETY: within the mapping, which lives as long as this. Its owner may write to it meanwhile,
-        // as with any remote read (T-6): what is read is then wrong, which its digest shows.
-        Ok(show(unsafe { std::slice::from_raw_parts(start, len) }))
+        // SAFETY: within the mapping, which lives as long as this.
+        Ok(show(unsafe { Outside::new(start, len) }))
     }
 }
 
@@ -110,10 +119,18 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use rustix::fs::{MemfdFlags, memfd_create};
 
+    use xxhash_rust::xxh3::xxh3_64;
+
     use super::*;
+    use crate::digest::PartDigest;
 
     fn shown(memory: &Memory, range: (u64, u64)) -> io::Result<Vec<u8>> {
-        memory.show(range, &mut Vec::new(), |bytes| bytes.to_vec())
+        memory.show(range, &mut Vec::new(), |bytes| {
+            let mut copy = vec![0; bytes.len()];
+            // SAFETY: as long, and nobody else's.
+            unsafe { bytes.copy_to(copy.as_mut_ptr()) };
+            copy
+        })
     }
 
     #[test]
@@ -138,6 +155,38 @@ mod tests {
         for range in [(5, 6), (u64::MAX, 2), (11, 0), (0, u64::MAX)] {
             assert!(shown(&memory, range).is_err(), "{range:?}");
         }
+    }
+
+    #[test]
+    fn what_is_digested_is_what_is_copied_whatever_its_owner_writes_meanwhile() {
+        use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+        const LEN: usize = (256 << 10) + 70;
+        let file = File::from(memfd_create("test", MemfdFlags::ALLOW_SEALING).unwrap());
+        file.set_len(LEN as u64).unwrap();
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+        let memory = Memory::of(file.try_clone().unwrap().into(), LEN as u64).unwrap();
+        let (over, written) = (AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    let value = written.fetch_add(1, Ordering::Relaxed) as u8;
+                    file.write_all_at(&vec![value; LEN], 0).unwrap();
+                }
+            });
+            let mut into = vec![0; LEN];
+            let mut looks = 0;
+            while looks < 500 || written.load(Ordering::Relaxed) < 100 {
+                let mut digest = PartDigest::new(LEN);
+                let copied = memory.show((0, LEN as u64), &mut Vec::new(), |bytes| {
+                    // SAFETY: as long, and nobody else's.
+                    unsafe { digest.copy(0, bytes, into.as_mut_ptr()) };
+                });
+                copied.unwrap();
+                assert_eq!(digest.finished(), Some(xxh3_64(&into)));
+                looks += 1;
+            }
+            over.store(true, Ordering::Relaxed);
+        });
     }
 
     #[test]

@@ -161,7 +161,7 @@ impl LocalRoad {
                 let memory = line.memory(&piece).ok_or(Failure::Garbage)?;
                 let (range, targets) = ((piece.offset, piece.len), &self.targets);
                 let shown = memory.show(range, &mut self.scratch, |bytes| {
-                    targets.land(piece.token, bytes.len(), 0, bytes)
+                    targets.land(piece.token, len, 0, bytes)
                 });
                 shown.unwrap_or_else(|error| {
                     tracing::warn!(%error, "a peer's memory could not be read");
@@ -269,8 +269,9 @@ impl Road for LocalRoad {
                 line.push(&Frame::Message(kind, bytes), Some(op));
                 self.write(link);
             }
-            Parcel::Piece(token, buffer, range) => {
-                self.lend(link, op, token, (Lent::Buffer(buffer), range));
+            Parcel::Piece(token, served) => {
+                let range = served.range();
+                self.lend(link, op, token, (Lent::Served(served), range));
             }
             Parcel::Block(token, block, len) => self.lend_copy(link, op, token, block, len),
         }

@@ -15,9 +15,7 @@ mod roads;
 mod sockets;
 mod targets;
 
-use std::ops::Range;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::time::Instant;
 
 use robust_device::Block;
@@ -26,7 +24,7 @@ pub(crate) use self::roads::{Call, Happened, Roads};
 pub(crate) use self::sockets::{Socket, Sockets};
 pub(crate) use self::targets::{Landing, Target, Targets};
 use crate::address::Address;
-use crate::buffer::Buffer;
+use crate::buffer::Served;
 use crate::ucx::Status;
 
 /// Names one operation; never reused within a transport.
@@ -122,9 +120,8 @@ impl RoadKind {
 pub(crate) enum Parcel {
     /// A message of its own bytes, of any kind but [`MessageKind::Data`].
     Message(MessageKind, Vec<u8>),
-    /// Some bytes of a buffer of this host's, within its bounds, as the answer to a read. Its owner may
-    /// write to it meanwhile: see [`Buffer`].
-    Piece(u64, Arc<Buffer>, Range<usize>),
+    /// Some bytes of a buffer of this host's as the answer to a read, lent until the operation ended.
+    Piece(u64, Served),
     /// The first bytes of a block, as the answer to a read; the block is free afterwards.
     Block(u64, Block, usize),
 }
@@ -144,6 +141,8 @@ pub(crate) enum Event {
     Called(CallId),
     /// Somebody who is no member called, and was turned away.
     Refused,
+    /// The peer of this link has no certificate any more that is believed.
+    Unbelieved(LinkId),
     /// The road gave a link up; it must be closed.
     LinkFailed { link: LinkId, failure: Failure },
     /// An operation ended; its memory is the process's own again.

@@ -91,6 +91,12 @@ impl<S: Socket> Sockets<S> {
         entry.map(|entry| &mut entry.socket)
     }
 
+    /// All of them, with their numbers.
+    pub fn numbered(&self) -> impl Iterator<Item = (u64, &S)> {
+        let all = self.all.iter();
+        all.map(|(number, entry)| (*number, &entry.socket))
+    }
+
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &S> {
         self.all.values().map(|entry| &entry.socket)

@@ -8,6 +8,7 @@ use robust_device::Block;
 use super::Event;
 use crate::buffer::Buffer;
 use crate::digest::PartDigest;
+use crate::outside::Outside;
 
 /// What the bytes of one read are written into.
 pub(crate) enum Landing {
@@ -31,7 +32,7 @@ pub(crate) struct Target {
 
 impl Target {
     /// Copies the bytes at `at` of the piece; false if there is no place for them.
-    fn fill(&mut self, at: usize, data: &[u8]) -> bool {
+    fn fill(&mut self, at: usize, data: Outside<'_>) -> bool {
         let in_part = self.at + at;
         let mut digest = self.digest.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut self.landing {
@@ -77,7 +78,14 @@ impl Targets {
 
     /// Copies some bytes of a piece of `len` to where they are expected: those at `at`, which come in
     /// their order. A piece that nobody expects (any more) is dropped (T-1).
-    pub fn land(&self, token: u64, len: usize, at: usize, data: &[u8]) -> Option<Event> {
+    pub fn land<'a>(
+        &self,
+        token: u64,
+        len: usize,
+        at: usize,
+        data: impl Into<Outside<'a>>,
+    ) -> Option<Event> {
+        let data = data.into();
         let mut all = self.lock();
         let target = all.get_mut(&token)?;
         let fits = len == target.len && at + data.len() <= len && target.fill(at, data);

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use robust_identity::{IdentityError, MEMBER, Member};
+use robust_identity::{Believed, IdentityError, MEMBER, Member};
 use rustls::client::{Resumption, UnbufferedClientConnection};
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{cipher_suite, default_provider};
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::UnbufferedServerConnection;
 use rustls::version::TLS13;
 use rustls::{ClientConfig, ServerConfig};
@@ -23,6 +23,7 @@ pub struct Identity {
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
     name: ServerName<'static>,
+    believed: Believed,
 }
 
 impl Identity {
@@ -53,12 +54,23 @@ impl Identity {
             client: Arc::new(client),
             server: Arc::new(server),
             name,
+            believed: member.believed(),
         })
     }
 
     /// Of a member that stays what it is: its certificate, its key, and the authority's certificate, in PEM.
     pub fn from_pem(pem: &str) -> Result<Identity, IdentityError> {
         Self::of(&Member::from_pem(pem)?)
+    }
+
+    /// How often it was told whom to believe.
+    pub(super) fn renewals(&self) -> u64 {
+        self.believed.renewals()
+    }
+
+    /// Whether who showed these certificates once would be believed now.
+    pub(super) fn believes(&self, shown: &[CertificateDer<'_>]) -> bool {
+        self.believed.includes(shown)
     }
 
     /// The caller's side of a new connection.

@@ -8,6 +8,8 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use rustls::pki_types::CertificateDer;
+
 use super::frame::Reader;
 use super::kernel::{self, RECORDS_OF_A_KEY, Record, Records};
 use super::outbox::Outbox;
@@ -24,8 +26,9 @@ const STRETCH: usize = 4 * RECORD;
 pub(super) struct Line {
     socket: TcpStream,
     sealing: Sealing,
-    /// Whether the handshake is over.
+    /// Whether the handshake is over, and what the peer showed in it.
     ready: bool,
+    shown: Vec<CertificateDer<'static>>,
     waiting: VecDeque<Outgoing>,
     /// Sealed and not written, and the operations that end with it.
     sealed: Outbox,
@@ -57,6 +60,7 @@ impl Line {
             socket,
             sealing: Sealing::Here(Box::new(session), follows),
             ready: false,
+            shown: Vec::new(),
             waiting: VecDeque::new(),
             sealed: Outbox::default(),
             ending: Vec::new(),
@@ -71,6 +75,16 @@ impl Line {
     /// Begins the handshake (the caller's side).
     pub fn greet(&mut self) -> Result<(), Failure> {
         self.open(&mut |_| Err(Failure::Garbage)).map(drop)
+    }
+
+    /// Whether the handshake is over.
+    pub fn is_ready(&self) -> bool {
+        self.ready
+    }
+
+    /// The peer's certificates, once the handshake is over.
+    pub fn shown(&self) -> &[CertificateDer<'static>] {
+        &self.shown
     }
 
     /// Queues a parcel.
@@ -199,7 +213,9 @@ impl Line {
         let taken = session.take(came, &mut self.sealed, opened)?;
         self.wire.copy_within(taken.used..self.came, 0);
         self.came -= taken.used;
-        self.ready |= taken.ready;
+        if taken.ready && !self.ready {
+            (self.ready, self.shown) = (true, session.shown());
+        }
         Ok(taken)
     }
 

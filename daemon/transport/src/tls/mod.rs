@@ -9,6 +9,9 @@
 //!    │◄────────────────────── piece: token, len, its bytes│ sealed as there is room, 256 KiB at a time
 //!    │ opened record by record, copied once to its place  │ written: OpDone
 //! ```
+//! Whoever is not believed any more, because this process was told other authorities, is found when its link is
+//! next looked at ([`Event::Unbelieved`]).
+//!
 //! Of the source: one copy into the cache, the seal, the kernel's copy. Of the puller: the kernel's copy,
 //! the opening, and one copy to its place that takes the digest on its way. All in the progress thread, but
 //! where the kernel seals and opens: then as it copies (see `kernel`).
@@ -45,12 +48,16 @@ use crate::road::{
 
 /// Calls taken before links have their turn.
 const CALLS: usize = 16;
+/// How long a link on which nothing is said outlives whom its peer was believed by.
+const JUDGED_EVERY: Duration = Duration::from_secs(1);
 /// Marks the number of a call among sockets; links of the engine's never have it.
 const CALL: u64 = 1 << 63;
 
 /// Links to transports of other machines.
 pub(crate) struct TlsRoad {
     identity: Identity,
+    /// For how many renewals of whom it believes the links were judged.
+    judged: u64,
     listener: Option<TcpListener>,
     /// A descriptor to give up when there are no others.
     spare: Option<OwnedFd>,
@@ -80,6 +87,7 @@ impl TlsRoad {
         let address = nonblocking.and_then(|()| listener.local_addr());
         let address = address.map_err(io("listening for other machines"))?;
         let road = TlsRoad {
+            judged: identity.renewals(),
             identity,
             links: Sockets::new(&listener)?,
             listener: Some(listener),
@@ -173,13 +181,33 @@ impl TlsRoad {
         let Some(line) = self.links.get_mut(number) else {
             return;
         };
-        match line.take(number, &self.targets, &mut self.events) {
+        let was_ready = line.is_ready();
+        let took = line.take(number, &self.targets, &mut self.events);
+        if line.is_ready() && !was_ready && !self.identity.believes(line.shown()) {
+            // Others are believed than when it showed its certificate.
+            return self.fail(number, Failure::Stranger);
+        }
+        match took {
             Ok(true) => self.links.turn_again(number),
             Ok(false) => {}
             Err(failure) => return self.fail(number, failure),
         }
         // Answers of the handshake, or of changed keys.
         self.write(number);
+    }
+
+    /// Judges all links again where others are believed than before.
+    fn judge(&mut self) {
+        let renewals = self.identity.renewals();
+        if std::mem::replace(&mut self.judged, renewals) == renewals {
+            return;
+        }
+        let links = self.links.numbered();
+        let links = links.filter(|(number, line)| number & CALL == 0 && line.is_ready());
+        let unbelieved = links.filter(|(_, line)| !self.identity.believes(line.shown()));
+        let unbelieved: Vec<LinkId> = unbelieved.map(|(link, _)| link).collect();
+        self.events
+            .extend(unbelieved.into_iter().map(Event::Unbelieved));
     }
 
     /// Goes on with a caller's handshake.
@@ -252,6 +280,10 @@ impl Road for TlsRoad {
     fn accept(&mut self, call: CallId, link: LinkId) -> Result<(), Failure> {
         self.calls.remove(&call);
         let line = self.links.remove(call).ok_or(Failure::Gone)?;
+        // It may have shown its certificate before others were believed.
+        if !self.identity.believes(line.shown()) {
+            return Err(Failure::Stranger);
+        }
         self.links.add(link, line)?;
         // What it said already is here.
         self.links.turn_again(link);
@@ -287,6 +319,7 @@ impl Road for TlsRoad {
     fn cancel(&mut self, _op: OpId) {}
 
     fn progress(&mut self) -> bool {
+        self.judge();
         let found = self.links.look();
         if found.calls {
             self.take_calls();
@@ -306,7 +339,10 @@ impl Road for TlsRoad {
     }
 
     fn due(&self) -> Option<Instant> {
-        self.callers.due()
+        // Nobody wakes this thread when others are believed.
+        let judges = self.links.numbered().next().is_some();
+        let judges = judges.then(|| Instant::now() + JUDGED_EVERY);
+        self.callers.due().into_iter().chain(judges).min()
     }
 
     fn take_events(&mut self) -> Vec<Event> {

@@ -1,12 +1,9 @@
 //! What waits to go out over a connection.
 
-use std::ops::Range;
-use std::sync::Arc;
-
 use robust_device::Block;
 
 use super::frame;
-use crate::buffer::Buffer;
+use crate::buffer::Served;
 use crate::road::{OpId, Parcel};
 
 /// A parcel: the rest of its head, and its body, of which the first `done` bytes are gone.
@@ -19,7 +16,7 @@ pub(super) struct Outgoing {
 
 enum Body {
     None,
-    Buffer(Arc<Buffer>, Range<usize>),
+    Served(Served),
     Block(Block, usize),
 }
 
@@ -28,10 +25,9 @@ impl Outgoing {
     pub fn new(op: OpId, parcel: Parcel) -> Outgoing {
         let (head, body) = match parcel {
             Parcel::Message(kind, bytes) => (frame::message(kind, &bytes), Body::None),
-            Parcel::Piece(token, buffer, range) => (
-                frame::piece(token, range.len()),
-                Body::Buffer(buffer, range),
-            ),
+            Parcel::Piece(token, served) => {
+                (frame::piece(token, served.len()), Body::Served(served))
+            }
             Parcel::Block(token, block, len) => (frame::piece(token, len), Body::Block(block, len)),
         };
         let done = 0;
@@ -47,7 +43,7 @@ impl Outgoing {
     pub fn left(&self) -> usize {
         let len = match &self.body {
             Body::None => 0,
-            Body::Buffer(_, range) => range.len(),
+            Body::Served(served) => served.len(),
             Body::Block(_, len) => *len,
         };
         len - self.done
@@ -63,9 +59,7 @@ impl Outgoing {
         let now = self.done..self.done + len.min(self.left());
         match &self.body {
             Body::None => show(&[]),
-            Body::Buffer(buffer, piece) => {
-                buffer.show_unlent(piece.start + now.start..piece.start + now.end, show)
-            }
+            Body::Served(served) => show(served.bytes().get(now).unwrap_or_default()),
             Body::Block(block, _) => show(block.bytes().get(now).unwrap_or_default()),
         }
     }

@@ -2,6 +2,7 @@
 
 use rustls::ExtractedSecrets;
 use rustls::client::UnbufferedClientConnection;
+use rustls::pki_types::CertificateDer;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
 
@@ -86,6 +87,15 @@ impl Session {
 }
 
 impl Session {
+    /// The peer's certificates, after a handshake that is over.
+    pub fn shown(&self) -> Vec<CertificateDer<'static>> {
+        let shown = match self {
+            Session::Client(session) => session.peer_certificates(),
+            Session::Server(session) => session.peer_certificates(),
+        };
+        shown.map(<[_]>::to_vec).unwrap_or_default()
+    }
+
     /// Gives the keys up, with the number of the next record of each direction: after a handshake that is
     /// over, and of which nothing is left to be taken.
     pub fn into_secrets(self) -> Result<ExtractedSecrets, rustls::Error> {

@@ -1,8 +1,6 @@
 //! Operations on endpoints: each is answered by one event, and keeps until then what UCX may touch.
 use std::ffi::c_void;
-use std::ops::Range;
 use std::ptr;
-use std::sync::Arc;
 
 use robust_device::Block;
 use ucx_sys::*;
@@ -11,7 +9,7 @@ use super::Status;
 use super::endpoint::Endpoint;
 use super::sink::{DATA_HEADER_BYTES, Event, LinkTag, OpTag, names_sender, on_op_done};
 use super::worker::Worker;
-use crate::buffer::Buffer;
+use crate::buffer::Served;
 use crate::road::{MessageKind, OpId};
 
 /// An operation that UCX has not completed, and what UCX may touch until then.
@@ -23,7 +21,7 @@ pub(super) struct Pending {
 #[expect(dead_code, reason = "held for their lifetime only")]
 enum Keep {
     Bytes(Vec<u8>),
-    Chunk(Box<[u8; DATA_HEADER_BYTES]>, Arc<Buffer>),
+    Chunk(Box<[u8; DATA_HEADER_BYTES]>, Served),
     Block(Box<[u8; DATA_HEADER_BYTES]>, Block),
     Tag(Box<LinkTag>),
 }
@@ -51,27 +49,12 @@ impl Worker {
         self.send_am(op, endpoint, kind, (ptr::null(), 0), payload, keep);
     }
 
-    /// Sends a range of a buffer as the answer to the read `token`, from where it lies. The caller
-    /// checked bounds. Its owner may write to it meanwhile: see [`Buffer`].
-    pub(super) fn send_piece(
-        &mut self,
-        op: OpId,
-        endpoint: ucp_ep_h,
-        token: u64,
-        buffer: Arc<Buffer>,
-        range: Range<usize>,
-    ) {
-        assert!(
-            range.start <= range.end && range.end <= buffer.len(),
-            "a read beyond its region was not refused before"
-        );
-        // The engine sends a device's bytes from blocks.
-        let start = buffer.as_ptr().unwrap_or(ptr::null_mut());
-        assert!(!start.is_null(), "not host memory");
+    /// Sends some bytes of a buffer as the answer to the read `token`, from where they lie.
+    pub(super) fn send_piece(&mut self, op: OpId, endpoint: ucp_ep_h, token: u64, served: Served) {
         let header: Box<[u8; DATA_HEADER_BYTES]> = Box::new(token.to_le_bytes());
-        let payload = (start.wrapping_add(range.start).cast_const(), range.len());
+        let payload = (served.bytes().as_ptr(), served.len());
         let head = (header.as_ptr(), header.len());
-        let keep = Keep::Chunk(header, buffer);
+        let keep = Keep::Chunk(header, served);
         self.send_am(op, endpoint, MessageKind::Data, head, payload, keep);
     }
 

@@ -46,9 +46,7 @@ impl Road for Worker {
         };
         match parcel {
             Parcel::Message(kind, bytes) => self.send_message(op, endpoint, kind, bytes),
-            Parcel::Piece(token, buffer, range) => {
-                self.send_piece(op, endpoint, token, buffer, range);
-            }
+            Parcel::Piece(token, served) => self.send_piece(op, endpoint, token, served),
             Parcel::Block(token, block, len) => self.send_block(op, endpoint, token, block, len),
         }
     }

@@ -154,12 +154,15 @@ impl Exchange {
             let why = format!("the job file has one rank, the gang {}", self.ranks);
             return Err(ExchangeError::Peers(why));
         }
-        own.buffer().with_bytes_mut(|region| {
-            let (head, tail) = region.split_at_mut(bytes);
-            head.copy_from_slice(tensor_bytes(&gradient));
-            for (slot, value) in tail.chunks_exact_mut(8).zip(statistics) {
-                slot.copy_from_slice(&value.to_le_bytes());
-            }
+        // A fetch of two steps before that stalled, and was made again, may hold the bytes a little longer.
+        self.persist(|| {
+            Ok(own.buffer().with_bytes_mut(|region| {
+                let (head, tail) = region.split_at_mut(bytes);
+                head.copy_from_slice(tensor_bytes(&gradient));
+                for (slot, value) in tail.chunks_exact_mut(8).zip(statistics) {
+                    slot.copy_from_slice(&value.to_le_bytes());
+                }
+            })?)
         })?;
         self.tell(step)?;
         let mut waiting: BTreeSet<u32> = self.remotes.iter().map(|remote| remote.rank).collect();

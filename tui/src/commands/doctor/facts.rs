@@ -141,6 +141,10 @@ pub struct HiddenFacts {
     pub asked: HideState,
     /// A process may have mounts of its own here, in a user namespace if it is to stay the same user.
     pub namespace: Found<()>,
+    /// The folder of the model that it is given, and whether its user may read that. None: it is given none, or has no
+    /// user of its own.
+    #[serde(default)]
+    pub model: Option<(PathBuf, Found<()>)>,
 }
 
 /// A program of a job that was started once.

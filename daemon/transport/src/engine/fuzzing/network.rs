@@ -192,9 +192,9 @@ impl Road for FakeRoad {
                 }
                 message(kind, &bytes)
             }
-            Parcel::Piece(token, buffer, range) => {
-                let mut bytes = piece(token, range.len());
-                buffer.show_unlent(range, |shown| bytes.extend_from_slice(shown));
+            Parcel::Piece(token, served) => {
+                let mut bytes = piece(token, served.len());
+                bytes.extend_from_slice(served.bytes());
                 bytes
             }
             Parcel::Block(..) => panic!("there is no device"),

@@ -8,7 +8,7 @@ use robust_identity::Authority;
 use rustls::ExtractedSecrets;
 
 use super::*;
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Served};
 use crate::digest::PartDigest;
 use crate::engine::PIECE_BYTES;
 use crate::road::{Landing, MessageKind, Target};
@@ -106,7 +106,8 @@ fn what_is_said_behind_the_handshake_is_whole_on_whichever_side_others_seal() {
     // Both have something to say before they can, so that it comes right behind the handshake.
     let message = |word: &[u8]| Parcel::Message(MessageKind::Note, word.to_vec());
     caller.push(1, message(b"before"));
-    caller.push(2, Parcel::Piece(9, Arc::clone(&source), 0..len));
+    let served = Served::of(&source, 0..len).unwrap();
+    caller.push(2, Parcel::Piece(9, served));
     caller.push(3, message(b"behind"));
     callee.push(4, message(b"answer"));
     let (mut of_caller, mut of_callee, mut ended) = (Vec::new(), Vec::new(), [vec![], vec![]]);

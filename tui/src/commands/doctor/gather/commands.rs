@@ -2,11 +2,13 @@
 use super::super::facts::{CommandFacts, EngineFacts, Found, HiddenFacts};
 use super::{job, network};
 use indicatif::ProgressBar;
+use robust_proto::endpoint::named_cache_dir;
 use robust_shared::ids::Role;
 use robust_shared::job::{
     AgentCommand, Dtype, EngineKind, EngineWeights, Job, Placeholder, RolloutCommand, Service,
     Template, TrainerCommand,
 };
+use robust_tree::User;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -50,9 +52,9 @@ pub(super) async fn all(job: &Job, bar: &ProgressBar) -> Vec<CommandFacts> {
         bar.set_message(format!("service {name}"));
         found.push(Program::of_service(service).look(&format!("service.{name}")));
     }
-    let users = programs(job).into_iter().map(|program| program.user);
-    for (facts, user) in found.iter_mut().zip(users) {
-        facts.hidden = Some(hidden(job, user).await);
+    for (facts, program) in found.iter_mut().zip(programs(job)) {
+        let is_given = program.placeholders().contains(&Placeholder::Model);
+        facts.hidden = Some(hidden(job, program.user, is_given).await);
     }
     found
 }
@@ -68,7 +70,7 @@ fn programs(job: &Job) -> Vec<Program<'_>> {
 }
 
 /// How the state directory is kept from a program, as this user would start it.
-async fn hidden(job: &Job, user: Option<Option<&str>>) -> HiddenFacts {
+async fn hidden(job: &Job, user: Option<Option<&str>>, given_model: bool) -> HiddenFacts {
     let named = match user.flatten() {
         None => None,
         Some(name) => {
@@ -82,13 +84,27 @@ async fn hidden(job: &Job, user: Option<Option<&str>>) -> HiddenFacts {
     // Below root it is another user who does not see the rest, and needs no user namespace for that.
     unshare.args(named.is_none().then_some("--user"));
     unshare.args(["--mount", "true"]);
+    let of_user = named.as_ref().filter(|_| given_model);
     HiddenFacts {
+        model: of_user.and_then(|(name, _)| readable(job, name)),
         user: named,
         may_name: user.is_some(),
         root: rustix::process::geteuid().is_root(),
         asked: job.job.hide_state,
         namespace: said(unshare, "unshare").await.map(|_| ()),
     }
+}
+
+/// Whether this user may read the job's model, or the place where robustd will make one.
+fn readable(job: &Job, user: &str) -> Option<(PathBuf, Found<()>)> {
+    let user = User::find(user).ok()?;
+    let made = || {
+        let tokenizer = std::fs::read(&job.data.tokenizer).ok()?;
+        Some(job.warmup_folder(&named_cache_dir()?, &tokenizer))
+    };
+    let model = job.model.path.clone().or_else(made)?;
+    let read = user.reads(&model).map_err(|error| error.to_string());
+    Some((model, read))
 }
 
 async fn engine(

@@ -15,6 +15,12 @@ pub(super) fn all(facts: &Facts) -> Vec<Check> {
         checks.push(program(command));
         checks.push(variables(command));
         checks.extend(command.hidden.as_ref().map(|of| hidden(&command.at, of)));
+        checks.extend(
+            command
+                .hidden
+                .as_ref()
+                .and_then(|of| readable(&command.at, of)),
+        );
         let Some(engine) = &command.engine else {
             continue;
         };
@@ -203,6 +209,28 @@ fn hidden(at: &str, of: &HiddenFacts) -> Check {
             permit,
         ),
     }
+}
+
+/// Whether a program's user may read the model that it is given.
+fn readable(at: &str, of: &HiddenFacts) -> Option<Check> {
+    const NAME: &str = "model readable";
+    let (user, _) = of.user.as_ref()?;
+    let (model, read) = of.model.as_ref()?;
+    let model = model.display();
+    Some(match read {
+        Ok(()) => Check::ok(
+            NAME,
+            format!("user `{user}` of {at} may read the model in {model}"),
+        ),
+        Err(reason) => Check::fail(
+            NAME,
+            format!("{at} runs as user `{user}` and is given the model in {model}: {reason}"),
+            format!(
+                "chmod -R o+rX {model}, and chmod o+x the folders on the way to it; or name another folder (model.path; \
+                 for a model that robustd makes, ROBUST_CACHE)"
+            ),
+        ),
+    })
 }
 
 /// Who may reach the port that the engine itself opens.

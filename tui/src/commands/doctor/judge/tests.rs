@@ -127,6 +127,7 @@ fn a_program_that_sees_the_jobs_secrets_is_said_with_the_way_out() {
                 root,
                 asked,
                 namespace: namespace.then_some(()).ok_or_else(|| "no".to_owned()),
+                model: None,
             });
         })
     };
@@ -153,6 +154,24 @@ fn a_program_that_sees_the_jobs_secrets_is_said_with_the_way_out() {
     assert_eq!(found(None, HideState::Auto, false, true), Verdict::Ok);
     assert_eq!(found(None, HideState::Auto, false, false), Verdict::Warn);
     assert_eq!(found(None, HideState::Require, false, false), Verdict::Fail);
+}
+
+#[test]
+fn a_model_that_a_programs_user_may_not_read_is_said_before_the_program_fails_for_it() {
+    let found = |read: Found<()>| {
+        with_engines("model readable", |c, _| {
+            c.hidden = Some(HiddenFacts {
+                user: Some(("rl".to_owned(), Ok(()))),
+                may_name: true,
+                root: true,
+                asked: HideState::Auto,
+                namespace: Ok(()),
+                model: Some(("/root/.cache/robust/warmup/1".into(), read)),
+            });
+        })
+    };
+    assert_eq!(found(Ok(())), Verdict::Ok);
+    assert_eq!(found(Err("Permission denied".to_owned())), Verdict::Fail);
 }
 
 /// The verdict on a healthy machine with one thing changed.
