@@ -49,6 +49,8 @@ pub(super) struct NodesListener {
     pub sessions: Sessions,
     pub roles_token: JobToken,
     pub run: String,
+    /// The term that this controller leads in; 0: it is the only one.
+    pub epoch: u64,
 }
 
 impl Listeners {
@@ -57,6 +59,7 @@ impl Listeners {
         prepared: &Prepared,
         state: &StateDir,
         is_new: bool,
+        epoch: u64,
     ) -> Result<Self, Failure> {
         let secret = job_secret(state, prepared.join_token.as_ref(), is_new)?;
         let authorities = Authorities::open(state, secret, &prepared.job.job.name, is_new)?;
@@ -82,6 +85,7 @@ impl Listeners {
                 sessions: Sessions::default(),
                 roles_token: authorities.job_token(),
                 run: run.clone(),
+                epoch,
             }),
             None => None,
         };
@@ -332,6 +336,7 @@ impl NodesListener {
             members: self.members.clone(),
             roles_token: self.roles_token.clone(),
             run: self.run.clone(),
+            epoch: self.epoch,
             job: job.into(),
             files,
             shards,

@@ -102,7 +102,8 @@ pub async fn run(args: Args) -> Result<ExitCode, Failure> {
     let (store, note) = opening.await?;
     state.remove_sockets()?;
     let past = driver::past(&store)?;
-    let listeners = Listeners::bind(&prepared, &state, past.is_empty()).await?;
+    let epoch = lead.as_ref().map_or(0, |lead| lead.epoch());
+    let listeners = Listeners::bind(&prepared, &state, past.is_empty(), epoch).await?;
     let first_job = job_json(&prepared)?;
     let written = write_job(&state, &first_job)?;
     let past = match past.is_empty() {

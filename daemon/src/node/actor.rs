@@ -1,7 +1,7 @@
 //! The node's own small state: what runs here, and whether somebody leads.
 use super::held::Held;
 use super::memory::{Memory, MemoryError, Started};
-use super::{LinkEvent, NodeConfig, NodeEnd, NodeError, Standing, Upstream};
+use super::{EarlierTerm, LinkEvent, NodeConfig, NodeEnd, NodeError, Standing, Upstream};
 use crate::launcher::{self, Afflictions, LaunchEvent, Launcher, Running};
 use crate::nodes::JobToken;
 use crate::state::{StateDir, give_back};
@@ -40,6 +40,12 @@ pub(super) enum Event {
 /// How a node starts to sample; deferred until a job says how often.
 pub(super) type StartTelemetry = Box<dyn FnOnce(Duration) -> std::io::Result<Telemetry> + Send>;
 
+/// A leader's greeting, its life of the job and its term, which is answered when nothing of another job runs here.
+type Greeted = (
+    (String, u64),
+    oneshot::Sender<Result<Standing, EarlierTerm>>,
+);
+
 /// See the module's doc.
 pub(super) struct Actor {
     pub(super) state: StateDir,
@@ -65,7 +71,7 @@ pub(super) struct Actor {
     ended: Vec<v1::RoleExited>,
     told: Vec<v1::RoleExited>,
     /// A leader that waits for roles of another run to end.
-    greeted: Option<(String, oneshot::Sender<Standing>)>,
+    greeted: Option<Greeted>,
     advertise: Option<IpAddr>,
     grace: Duration,
     away_since: Option<Instant>,
@@ -166,7 +172,7 @@ impl Actor {
 
     fn on_link(&mut self, event: LinkEvent) -> Option<Result<NodeEnd, NodeError>> {
         match event {
-            LinkEvent::Greeted { run, answer } => self.on_greeted(run, answer),
+            LinkEvent::Greeted { run, epoch, answer } => self.on_greeted((run, epoch), answer),
             LinkEvent::Joined {
                 up,
                 upstream,
@@ -181,9 +187,19 @@ impl Actor {
         self.left()
     }
 
-    fn on_greeted(&mut self, run: String, answer: oneshot::Sender<Standing>) {
+    fn on_greeted(
+        &mut self,
+        (run, epoch): (String, u64),
+        answer: oneshot::Sender<Result<Standing, EarlierTerm>>,
+    ) {
+        let joined = self.memory.epoch;
+        if self.memory.run == run && epoch < joined {
+            // The link may be broken; then the next one asks again.
+            let _ = answer.send(Err(EarlierTerm { epoch, joined }));
+            return;
+        }
         // An earlier one's link is broken by now.
-        self.greeted = Some((run, answer));
+        self.greeted = Some(((run, epoch), answer));
         if self.running_of_another_run() {
             tracing::warn!("the leader runs another job: roles of the one before are killed");
             self.kill_all();
@@ -192,7 +208,7 @@ impl Actor {
     }
 
     fn running_of_another_run(&self) -> bool {
-        let other = |(run, _): &(String, _)| *run != self.memory.run;
+        let other = |((run, _), _): &((String, u64), _)| *run != self.memory.run;
         self.greeted.as_ref().is_some_and(other) && !self.memory.started.is_empty()
     }
 
@@ -200,13 +216,18 @@ impl Actor {
         if self.running_of_another_run() {
             return;
         }
-        let Some((run, answer)) = self.greeted.take() else {
+        let Some(((run, epoch), answer)) = self.greeted.take() else {
             return;
         };
         if self.memory.run != run {
             self.memory.run = run;
+            self.memory.epoch = epoch;
             (self.ended, self.told) = Default::default();
             self.held.forget();
+            self.remember();
+        } else if self.memory.epoch != epoch {
+            // Before it is answered: no earlier term is obeyed again, whatever ends this program.
+            self.memory.epoch = epoch;
             self.remember();
         }
         self.told.append(&mut self.ended);
@@ -217,7 +238,7 @@ impl Actor {
             held: self.held.list(),
         };
         // The link may be broken; then the next one asks again.
-        let _ = answer.send(standing);
+        let _ = answer.send(Ok(standing));
     }
 
     fn on_joined(
@@ -226,7 +247,7 @@ impl Actor {
         upstream: Upstream,
         advertise: IpAddr,
     ) {
-        tracing::info!("joined {} as {}", self.config.leader, self.config.name);
+        tracing::info!("joined {} as {}", upstream.at, self.config.name);
         self.joined_once = true;
         self.away_since = None;
         self.told.clear();

@@ -7,7 +7,8 @@ use std::net::IpAddr;
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "As a node of another daemon's job")]
 pub struct JoinArgs {
-    /// Run no job: join the one whose leader listens for nodes there
+    /// Run no job: join the one whose leader listens for nodes there; of a job with several controllers (ADDR,ADDR,..) the
+    /// one that leads
     #[arg(long, value_name = "ADDR", conflicts_with = "job")]
     pub join: Option<String>,
     /// This node's name in the job [default: that of --certificate, else the host's name]
@@ -24,8 +25,8 @@ pub struct JoinArgs {
 /// How a node joins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
-    /// `host:port`.
-    pub leader: String,
+    /// Where the leader is, or one of those who may lead: `host:port` each.
+    pub leaders: Vec<String>,
     /// Unique in the job.
     pub name: String,
     /// Data centre.
@@ -71,13 +72,16 @@ impl NodeConfig {
         host: String,
         advertise: Option<IpAddr>,
     ) -> Result<Self, NodeConfigError> {
-        let port = leader.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
-        if !matches!(port, Some(Ok(1..))) {
-            let given = leader.to_owned();
-            return Err(NodeConfigError::Leader { given });
+        let leaders: Vec<String> = leader.split(',').map(str::to_owned).collect();
+        for given in &leaders {
+            let port = given.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+            if !matches!(port, Some(Ok(1..))) {
+                let given = given.clone();
+                return Err(NodeConfigError::Leader { given });
+            }
         }
         let mut config = Self {
-            leader: leader.to_owned(),
+            leaders,
             name: args.name.clone().unwrap_or(host),
             dc: String::new(),
             rack: String::new(),
@@ -131,6 +135,8 @@ mod tests {
         let config = parse(&labels, &["train=2", "rollout=1"], "10.0.0.1:7071").unwrap();
         assert_eq!((config.dc.as_str(), config.rack.as_str()), ("a", ""));
         assert_eq!((config.name.as_str(), config.pools["train"]), ("host", 2));
+        let several = parse(&[], &[], "10.0.0.1:7071,10.0.0.2:7071").unwrap();
+        assert_eq!(several.leaders, ["10.0.0.1:7071", "10.0.0.2:7071"]);
         for (labels, pools, leader) in [
             (["color=red"].as_slice(), [].as_slice(), "a:1"),
             (&["dc"], &[], "a:1"),
@@ -140,6 +146,8 @@ mod tests {
             (&[], &[], "a"),
             (&[], &[], "a:0"),
             (&[], &[], "a:x"),
+            (&[], &[], "a:1,"),
+            (&[], &[], "a:1,b"),
         ] {
             assert!(
                 parse(labels, pools, leader).is_err(),

@@ -175,6 +175,7 @@ mod tests {
         let state = StateDir::make(temp.path()).unwrap();
         let channel = tonic::transport::Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
         let upstream = Upstream {
+            at: String::new(),
             channel: channel.clone(),
             bulk: channel,
             session: "s".parse().unwrap(),

@@ -20,6 +20,8 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 
+/// A leader of several that said nothing for so long is left for another one. It beats several times in this.
+const SILENCE: Duration = Duration::from_millis(1500);
 /// First and longest pause between two attempts.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
@@ -148,10 +150,12 @@ impl Link<'_> {
         if !known || self.credentials.caller()?.is_none() {
             self.enroll().await?;
         }
-        let caller = Arc::clone(self.credentials).certified_caller();
-        let way = Way::new(&self.config.leader, caller);
-        let way = way.showing(self.credentials.are_from_outside());
-        let channel = way.connect().await?;
+        let outside = self.credentials.are_from_outside();
+        let way = |leader: &str| {
+            let caller = Arc::clone(self.credentials).certified_caller();
+            Way::new(leader, caller).showing(outside)
+        };
+        let (way, channel) = Way::first(&self.config.leaders, way).await?;
         let here = way.here();
         let bulk = way.connect_lazy()?;
         let (up, outgoing) = unbounded_channel();
@@ -160,13 +164,14 @@ impl Link<'_> {
         let Some(mut down) = begun else {
             return Ok(Unheard);
         };
-        let Down::Welcome(welcome) = next(&mut down).await? else {
+        let Down::Welcome(welcome) = self.next(&mut down).await? else {
             return Err(Broken::Refused("its second message is no welcome".into()));
         };
         self.joined = true;
         self.credentials.look();
         let session = welcome.session.parse();
         let upstream = Upstream {
+            at: way.leader().to_owned(),
             channel,
             bulk,
             session: session.map_err(|_| Broken::Refused("its session has no key".into()))?,
@@ -185,7 +190,8 @@ impl Link<'_> {
             return Ok(Unheard);
         }
         loop {
-            let order = match next(&mut down).await? {
+            let order = match self.next(&mut down).await? {
+                Down::Beat(_) => continue,
                 Down::Renew(renew) => {
                     self.credentials.renew_by(renew.authority);
                     continue;
@@ -198,14 +204,32 @@ impl Link<'_> {
         }
     }
 
+    /// What the leader says next. Of several, one that is silent is not waited for.
+    async fn next(&self, down: &mut DownStream) -> Result<Down, Broken> {
+        if self.config.leaders.len() < 2 {
+            return next(down).await;
+        }
+        let said = timeout(SILENCE, next(down)).await;
+        said.unwrap_or_else(|_| {
+            let silence = SILENCE.as_millis();
+            Err(Broken::Lost(format!(
+                "the leader said nothing for {silence} ms"
+            )))
+        })
+    }
+
     /// Has a key of this node certified.
     async fn enroll(&self) -> Result<(), Broken> {
         let token = self.credentials.token().ok_or(CredentialsError::NoToken)?;
         let refused = |error: IdentityError| Broken::Refused(error.to_string());
         let holder = token.holders().and_then(|holders| holders.caller());
         let holder = holder.map_err(refused)?;
-        let way = Way::new(&self.config.leader, move || Ok(holder.clone()));
-        let channel = way.connect().await.map_err(|broken| match broken {
+        let way = |leader: &str| {
+            let holder = holder.clone();
+            Way::new(leader, move || Ok(holder.clone()))
+        };
+        let connected = Way::first(&self.config.leaders, way).await;
+        let (way, channel) = connected.map_err(|broken| match broken {
             Broken::Unknown(_) => Broken::Refused(NO_TOKEN.to_owned()),
             broken => broken,
         })?;
@@ -223,7 +247,7 @@ impl Link<'_> {
             broken => broken,
         })?;
         self.credentials.certified(&key, &enrolled.into_inner())?;
-        tracing::info!("enrolled as {} at {}", self.config.name, self.config.leader);
+        tracing::info!("enrolled as {} at {}", self.config.name, way.leader());
         Ok(())
     }
 
@@ -243,14 +267,15 @@ impl Link<'_> {
             .map_err(slow)??
             .into_inner();
         let first = timeout(HANDSHAKE, next(&mut down)).await.map_err(slow)??;
-        let Down::Greeting(v1::LeaderGreeting { run }) = first else {
+        let Down::Greeting(v1::LeaderGreeting { run, epoch }) = first else {
             return Err(Broken::Refused("its first message is no greeting".into()));
         };
         let (answer, standing) = oneshot::channel();
-        let asked = self.events.send(LinkEvent::Greeted { run, answer });
+        let asked = self.events.send(LinkEvent::Greeted { run, epoch, answer });
         let (Ok(()), Ok(standing)) = (asked, standing.await) else {
             return Ok(None);
         };
+        let standing = standing.map_err(|earlier| Broken::Lost(earlier.to_string()))?;
         let _ = up.send(message(Up::Standing(self.standing(standing, advertise))));
         Ok(Some(down))
     }
@@ -268,6 +293,7 @@ impl Link<'_> {
             ended: standing.ended,
             held: standing.held,
             renews: true,
+            hears_beats: true,
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }

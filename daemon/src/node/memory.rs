@@ -47,6 +47,9 @@ pub(super) struct Memory {
     pub identity: String,
     /// The life of the job whose roles run here.
     pub run: String,
+    /// The latest term of its controllers that one was joined in.
+    #[serde(default)]
+    pub epoch: u64,
     /// They.
     pub started: BTreeMap<u64, Started>,
 }
@@ -77,6 +80,7 @@ impl Memory {
                     version: VERSION,
                     identity: crate::random::hex::<16>()?,
                     run: String::new(),
+                    epoch: 0,
                     started: BTreeMap::new(),
                 };
                 memory.save(state)?;

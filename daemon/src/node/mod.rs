@@ -42,6 +42,8 @@ use tonic::transport::Channel;
 /// The way to the leader, while the node is joined.
 #[derive(Clone, Debug)]
 struct Upstream {
+    /// Its address.
+    at: String,
     /// For links and small calls.
     channel: Channel,
     /// For files, so that they delay no beat.
@@ -72,13 +74,22 @@ struct Standing {
     held: Vec<v1::HeldShard>,
 }
 
+/// A leader of an earlier term than one that was joined here: it was deposed, and may not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it leads in epoch {epoch}, and this node was joined to a leader of epoch {joined}")]
+struct EarlierTerm {
+    epoch: u64,
+    joined: u64,
+}
+
 /// What the link hears.
 #[derive(Debug)]
 enum LinkEvent {
     /// A leader proved itself; it leads this life of a job.
     Greeted {
         run: String,
-        answer: oneshot::Sender<Standing>,
+        epoch: u64,
+        answer: oneshot::Sender<Result<Standing, EarlierTerm>>,
     },
     /// The node is joined, and watched from now on.
     Joined {

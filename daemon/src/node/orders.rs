@@ -26,7 +26,7 @@ impl Actor {
             Down::Give(order) => self.on_give(order),
             Down::ReadLog(order) => self.on_read_log(order),
             Down::Ended(ended) => return self.on_ended(&ended),
-            Down::Greeting(_) | Down::Welcome(_) | Down::Renew(_) => {
+            Down::Greeting(_) | Down::Welcome(_) | Down::Renew(_) | Down::Beat(_) => {
                 tracing::warn!("the leader greets again within a session");
             }
         }

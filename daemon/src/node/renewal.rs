@@ -95,9 +95,12 @@ impl Renewal<'_> {
 
     /// Over a connection of its own, by the certificate that there is.
     async fn client(&self) -> Result<NodeHostClient<Channel>, Broken> {
-        let caller = Arc::clone(self.credentials).certified_caller();
-        let way = Way::new(&self.config.leader, caller);
-        Ok(NodeHostClient::new(way.connect().await?))
+        let way = |leader: &str| {
+            let caller = Arc::clone(self.credentials).certified_caller();
+            Way::new(leader, caller)
+        };
+        let (_, channel) = Way::first(&self.config.leaders, way).await?;
+        Ok(NodeHostClient::new(channel))
     }
 }
 

@@ -1,6 +1,8 @@
 //! How the leader is reached.
 use super::link::Broken;
 use crate::nodes::{HANDSHAKE, KEEPALIVE, KEEPALIVE_TIMEOUT};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use hyper_util::rt::TokioIo;
 use robust_identity::{Caller, Unsealed, misnamed, unsealed};
 use std::io;
@@ -67,6 +69,38 @@ impl Way {
     pub fn connect_lazy(&self) -> Result<Channel, Broken> {
         let endpoint = self.endpoint()?;
         Ok(endpoint.connect_with_connector_lazy(self.connector()))
+    }
+
+    /// To whichever of these addresses is the first to answer: of several controllers only the one that leads does.
+    pub async fn first(
+        leaders: &[String],
+        way: impl Fn(&str) -> Self,
+    ) -> Result<(Self, Channel), Broken> {
+        let mut trying: FuturesUnordered<_> = leaders
+            .iter()
+            .map(|leader| {
+                let way = way(leader);
+                async move {
+                    let connected = way.connect().await;
+                    connected.map(|channel| (way, channel))
+                }
+            })
+            .collect();
+        let mut failed = None;
+        while let Some(tried) = trying.next().await {
+            match (tried, &failed) {
+                (Ok(connected), _) => return Ok(connected),
+                // What somebody has against this node says more than that nobody is there.
+                (Err(broken), None | Some(Broken::Lost(_))) => failed = Some(broken),
+                (Err(_), Some(_)) => {}
+            }
+        }
+        Err(failed.unwrap_or_else(|| Broken::Refused("there is no address to join".to_owned())))
+    }
+
+    /// Where it leads to.
+    pub fn leader(&self) -> &str {
+        &self.leader
     }
 
     /// From which of this machine's addresses the leader was reached.

@@ -18,15 +18,17 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
 /// The way to a node, in order.
 pub type Orders = mpsc::UnboundedSender<v1::LeaderMessage>;
+/// Between two signs of life of a leader among several.
+const BEAT: Duration = Duration::from_millis(250);
 /// What a node hears that was one.
 const TAKEN_BACK: &str =
     "this node's certificate was taken back, or another machine was enrolled under its name";
@@ -57,6 +59,8 @@ pub struct NodeHostService {
     pub roles_token: JobToken,
     /// The job's life; another one's roles are not welcome.
     pub run: String,
+    /// The term that it leads in, of several controllers; 0: there are no others.
+    pub epoch: u64,
     /// The job as its roles read it.
     pub job: Arc<str>,
     /// What nodes fetch.
@@ -158,6 +162,8 @@ impl NodeHostService {
         };
         let link = LinkId(self.numbers.fetch_add(1, Ordering::Relaxed));
         let (orders, mut ordered) = mpsc::unbounded_channel();
+        // Where there is nobody else to go to, silence says nothing.
+        let beats = standing.hears_beats && self.epoch > 0;
         let joined = Joined {
             name: name.clone(),
             from,
@@ -176,7 +182,8 @@ impl NodeHostService {
         };
         let served = match say(&down, Down::Welcome(welcome)) {
             Ok(()) => {
-                let relayed = self.relay(link, &mut up, &mut ordered, &down, &mut session);
+                let ways = (&mut up, &mut ordered, &down);
+                let relayed = self.relay(link, ways, &mut session, beats);
                 relayed.await
             }
             Err(status) => Err(status),
@@ -196,8 +203,8 @@ impl NodeHostService {
         up: &mut UpStream,
         down: &DownSender,
     ) -> Result<v1::NodeStanding, Status> {
-        let run = self.run.clone();
-        say(down, Down::Greeting(v1::LeaderGreeting { run }))?;
+        let (run, epoch) = (self.run.clone(), self.epoch);
+        say(down, Down::Greeting(v1::LeaderGreeting { run, epoch }))?;
         // A node may have to end roles of another job first.
         let Up::Standing(standing) = next(up).await? else {
             return Err(Status::invalid_argument("a node begins with what it has"));
@@ -230,13 +237,19 @@ impl NodeHostService {
     async fn relay(
         &self,
         link: LinkId,
-        up: &mut UpStream,
-        ordered: &mut mpsc::UnboundedReceiver<LeaderMessage>,
-        down: &DownSender,
+        (up, ordered, down): (
+            &mut UpStream,
+            &mut mpsc::UnboundedReceiver<LeaderMessage>,
+            &DownSender,
+        ),
         session: &mut OpenSession,
+        beats: bool,
     ) -> Result<(), Status> {
+        let mut ticks = interval(BEAT);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
+                _ = ticks.tick(), if beats => say(down, Down::Beat(v1::LeaderBeat {}))?,
                 () = session.closed() => {
                     return Err(Status::unauthenticated(TAKEN_BACK));
                 }

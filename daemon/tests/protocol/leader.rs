@@ -137,6 +137,7 @@ impl Leader {
             members: members.clone(),
             roles_token: secret.job_token(),
             run: "run".to_owned(),
+            epoch: 0,
             job: serde_json::to_string(&job).unwrap().into(),
             files: JobFiles::new(&job, Digests::new(temp.path().join("digests.json"))),
             shards: shards.clone(),

@@ -63,7 +63,7 @@ impl Leader {
             tell(&down, Down::Welcome(v1::NodeWelcome::default()));
         }
         let run = "run".to_owned();
-        tell(&down, Down::Greeting(v1::LeaderGreeting { run }));
+        tell(&down, Down::Greeting(v1::LeaderGreeting { run, epoch: 0 }));
         let Some(Up::Standing(standing)) = up.message().await.ok()??.body else {
             panic!("it does not say what it has");
         };
@@ -228,7 +228,7 @@ async fn live_under(leads: Leads) -> (Result<NodeEnd, NodeError>, Vec<Up>) {
         tokio::spawn(server.serve_with_incoming(sealed(listener, members)));
     }
     let config = NodeConfig {
-        leader: addr.to_string(),
+        leaders: vec![addr.to_string()],
         name: "b".to_owned(),
         dc: String::new(),
         rack: String::new(),

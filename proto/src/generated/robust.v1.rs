@@ -5547,11 +5547,18 @@ pub struct NodeStanding {
     /// it knows RenewCertificate
     #[prost(bool, tag = "12")]
     pub renews: bool,
+    /// it knows LeaderBeat
+    #[prost(bool, tag = "13")]
+    pub hears_beats: bool,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NodeBeat {}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LeaderBeat {}
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -5668,7 +5675,7 @@ pub struct NodeLeave {
 pub struct LeaderMessage {
     #[prost(
         oneof = "leader_message::Body",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 90, 60"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 90, 60"
     )]
     pub body: ::core::option::Option<leader_message::Body>,
 }
@@ -5701,6 +5708,8 @@ pub mod leader_message {
         /// to nodes that say they know it
         #[prost(message, tag = "10")]
         Renew(super::RenewCertificate),
+        #[prost(message, tag = "11")]
+        Beat(super::LeaderBeat),
         #[prost(message, tag = "90")]
         ReadLog(super::ReadLog),
         #[prost(message, tag = "60")]
@@ -5714,6 +5723,9 @@ pub struct LeaderGreeting {
     /// names the job's life: a node that has roles of another one ends them first
     #[prost(string, tag = "3")]
     pub run: ::prost::alloc::string::String,
+    /// of several controllers, the number of this one's term: a node takes no orders of an earlier one
+    #[prost(uint64, tag = "4")]
+    pub epoch: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
