@@ -13,6 +13,7 @@ pub mod cli;
 pub mod control;
 pub mod driver;
 pub mod engines;
+pub mod grouping;
 pub mod grpc;
 pub mod incidents;
 mod known;

@@ -3,6 +3,7 @@ use super::args::ExitCode;
 use super::warmup::WarmupError;
 use crate::control::DatasetError;
 use crate::driver::{AdoptError, DriverError};
+use crate::grouping::GroupingError;
 use crate::grpc::ListenError;
 use crate::node::{CredentialsError, NodeConfigError, NodeError};
 use crate::nodes::{AuthoritiesError, JoinTokenError, MembersError, OutsideFilesError};
@@ -44,6 +45,9 @@ pub enum Failure {
     /// The job file names a device that there is not.
     #[error("{0}")]
     Devices(#[from] NoSuchDevice),
+    /// Its lives cannot be in control groups as the job asks for.
+    #[error(transparent)]
+    Grouping(#[from] GroupingError),
     /// The dataset is wrong.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
@@ -165,6 +169,7 @@ impl Failure {
             Self::Dataset(DatasetError::Io { .. }) => ExitCode::Environment,
             Self::Dataset(_) => ExitCode::BadJob,
             Self::Remote(_)
+            | Self::Grouping(_)
             | Self::Missing { .. }
             | Self::Weights { .. }
             | Self::NoWorker { .. }

@@ -20,6 +20,7 @@ use crate::bench::{self, BenchArgs};
 use crate::ckpt::{self, Checkpointer, RemoteConfig, Uploader};
 use crate::control::Far;
 use crate::driver::{self, Clock, Driver, Event, Events, Feeds, Frame, Parts, Past, World};
+use crate::grouping::{Grouping, groups_of};
 use crate::grpc::{self, ControlService, RoleHostService, bind_unix, serve_tcp};
 use crate::launcher::Launcher;
 use crate::launcher::{SlowArgs, slow_down};
@@ -40,6 +41,7 @@ use robust_proto::endpoint::default_state_dir;
 use robust_proto::v1;
 use robust_shared::core::{CoreConfig, Outcome};
 use robust_shared::job::{Job, PublishAfter, SlotDevices};
+use robust_tree::Groups;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixListener;
@@ -82,8 +84,25 @@ pub async fn run(args: Args) -> Result<ExitCode, Failure> {
     if args.inspect {
         return inspect::run(&args).await;
     }
-    let mut prepared = prepare(&args)?;
+    let prepared = prepare(&args)?;
     let state = StateDir::make(&args.state_dir.clone().unwrap_or_else(default_state_dir))?;
+    let groups = groups_of(&state);
+    let ended = lead(&args, prepared, state, groups.clone()).await;
+    // Of lives that are to be adopted they stay.
+    groups.forget();
+    ended
+}
+
+/// Leads a job to its end, or to that of this daemon.
+async fn lead(
+    args: &Args,
+    mut prepared: Prepared,
+    state: StateDir,
+    groups: Groups,
+) -> Result<ExitCode, Failure> {
+    let limited = prepared.job.nodes.first();
+    let limited = limited.map_or_else(Vec::new, |node| prepared.job.limited(&node.pools, true));
+    let grouping = Grouping::prepare(groups, &prepared.job, &limited)?;
     let quota = Quota::default();
     let opening = open_store(&state, args.fresh, &prepared.job, &quota);
     let (store, note) = opening.await?;
@@ -103,6 +122,7 @@ pub async fn run(args: Args) -> Result<ExitCode, Failure> {
     if let Some(status) = past.over(&prepared.job) {
         return was_over((&store, &state), &prepared, &status).await;
     }
+    let prepared = (prepared, grouping);
     let daemon = Daemon::open(prepared, first_job, state, (store, quota), past, listeners)?;
     daemon.serve_and_run(Duration::from_secs(args.linger)).await
 }
@@ -133,6 +153,7 @@ fn traces(prepared: &Prepared, run: &str, feeds: &mut Feeds) -> Result<Option<Tr
 /// Everything held before anything is started.
 struct Daemon {
     prepared: Prepared,
+    grouping: Grouping,
     /// The job as it began, which is what roles of revision 0 read.
     first_job: String,
     state: StateDir,
@@ -157,7 +178,7 @@ struct Daemon {
 
 impl Daemon {
     fn open(
-        prepared: Prepared,
+        (prepared, grouping): (Prepared, Grouping),
         first_job: String,
         state: StateDir,
         (store, quota): (Store, Quota),
@@ -227,6 +248,7 @@ impl Daemon {
         tracing::info!("state in {}", state.root().display());
         Ok(Self {
             prepared,
+            grouping,
             first_job,
             state,
             store,
@@ -257,7 +279,7 @@ impl Daemon {
         let leases = Leases::default();
         let members = self.nodes.as_ref().map(|nodes| nodes.members.clone());
         let (parts, mut world) = assemble(
-            &self.prepared,
+            (&self.prepared, self.grouping),
             (&self.state, &self.authorities, self.run),
             (&self.store, self.quota),
             self.clock,
@@ -387,7 +409,7 @@ fn devices(prepared: &Prepared) -> Result<SlotDevices, Failure> {
 }
 
 fn assemble(
-    prepared: &Prepared,
+    (prepared, grouping): (&Prepared, Grouping),
     (state, authorities, run): (&StateDir, &Authorities, String),
     (store, quota): (&Store, Quota),
     clock: Clock,
@@ -436,6 +458,8 @@ fn assemble(
     let token = authorities.job_token();
     let plan = WorkerPlan::new(prepared.worker.clone(), state.clone(), &job, token);
     let plan = plan.certified_by(authorities.clone());
+    let groups = grouping.groups().clone();
+    let plan = plan.grouped(grouping);
     let plan = plan.with_devices(devices(prepared)?);
     let plan = plan.routed_at(feeds.status().borrow().router.clone());
     plan.lay_engines_key()?;
@@ -444,7 +468,7 @@ fn assemble(
         prompts: prepared.prompts.clone(),
         clock,
         store: store.clone(),
-        launcher: Launcher::new(exits).map_err(start("the launcher"))?,
+        launcher: Launcher::with_groups(exits, groups).map_err(start("the launcher"))?,
         telemetry: Telemetry::start(job.detect.sample_interval(), sources, sampled)
             .map_err(start("the telemetry"))?,
         checkpointer: Checkpointer::start(checkpoint_config, store.clone(), written)

@@ -41,7 +41,8 @@ mod unshared;
 pub use apart::apart;
 pub use child::{Child, ChildSpec, StartError, become_subreaper};
 pub use group::{
-    Controller, Door, Group, GroupError, GroupLimits, Groups, GroupsError, MemoryLimit, Mounts,
+    Controller, Door, Group, GroupError, GroupLimits, Groups, GroupsError, HOW_TO_HAVE_GROUPS,
+    MemoryLimit, Mounts,
 };
 pub use hidden::{Hidden, NotHidden, User, UserError};
 pub use leftovers::{ENGINE_VARIABLE, Leftover, leftovers};

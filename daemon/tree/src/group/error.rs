@@ -3,6 +3,11 @@ use super::limits::Controller;
 use std::io;
 use std::path::PathBuf;
 
+/// What makes groups possible, for whoever is told that there are none.
+pub const HOW_TO_HAVE_GROUPS: &str = "start robustd as a service of systemd's with `Delegate=yes` and \
+    `DelegateSubgroup=robustd`, or as root where /sys/fs/cgroup can be written to (in a container it is often \
+    read-only)";
+
 /// Why a robustd can make no groups, or none that limit what is to be limited.
 #[derive(Debug, thiserror::Error)]
 pub enum GroupsError {

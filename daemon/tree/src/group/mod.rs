@@ -31,7 +31,7 @@ mod place;
 #[cfg(test)]
 mod tests;
 
-pub use error::{GroupError, GroupsError};
+pub use error::{GroupError, GroupsError, HOW_TO_HAVE_GROUPS};
 pub use life::{Door, Group, MemoryLimit};
 pub use limits::{Controller, GroupLimits};
 pub use mounts::Mounts;

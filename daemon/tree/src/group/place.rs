@@ -75,6 +75,27 @@ impl Groups {
         &self,
         limits: impl IntoIterator<Item = Controller>,
     ) -> Result<String, GroupsError> {
+        let prepared = self.find_out(limits, hand_down)?;
+        let said = prepared.to_string();
+        *self.prepared() = Some(prepared);
+        Ok(said)
+    }
+
+    /// Whether it could prepare this, without handing controllers down or leaving anything.
+    pub fn permitted(
+        &self,
+        limits: impl IntoIterator<Item = Controller>,
+    ) -> Result<String, GroupsError> {
+        let prepared = self.find_out(limits, may_hand_down);
+        self.forget();
+        prepared.map(|prepared| prepared.to_string())
+    }
+
+    fn find_out(
+        &self,
+        limits: impl IntoIterator<Item = Controller>,
+        hand_down: impl Fn(&Path, Controller) -> Result<bool, String>,
+    ) -> Result<Prepared, GroupsError> {
         let mut prepared = Prepared::default();
         let mut why = Vec::new();
         let mut made = |folder: &Path| match make(folder) {
@@ -99,16 +120,19 @@ impl Groups {
             }
         }
         for controller in limits {
-            self.limit(&mut prepared, controller)
+            self.limit(&mut prepared, controller, &hand_down)
                 .map_err(|why| GroupsError::NoController { controller, why })?;
         }
-        let said = prepared.to_string();
-        *self.prepared() = Some(prepared);
-        Ok(said)
+        Ok(prepared)
     }
 
     /// Has a controller limit what lives use; why it cannot else.
-    fn limit(&self, prepared: &mut Prepared, controller: Controller) -> Result<(), String> {
+    fn limit(
+        &self,
+        prepared: &mut Prepared,
+        controller: Controller,
+        hand_down: impl Fn(&Path, Controller) -> Result<bool, String>,
+    ) -> Result<(), String> {
         let name = controller.name();
         let of_version_2 = match &self.unified {
             Some(folder) if prepared.unified => hand_down(folder, controller),
@@ -181,14 +205,13 @@ impl Groups {
 
     fn named(&self, name: &str, is_in: impl Fn(&str) -> bool) -> Group {
         let v1 = self.version_1.iter().filter(|(of, _)| is_in(of));
-        let mut version_1: Vec<PathBuf> = v1.map(|(_, folder)| folder.join(name)).collect();
         // Two controllers may be of one hierarchy.
-        version_1.dedup();
+        let version_1: BTreeSet<PathBuf> = v1.map(|(_, folder)| folder.join(name)).collect();
         let freezer = self.version_1.get("freezer").filter(|_| is_in("freezer"));
         Group {
             name: name.to_owned(),
             unified: self.unified.as_ref().map(|folder| folder.join(name)),
-            version_1,
+            version_1: version_1.into_iter().collect(),
             freezer: freezer.map(|folder| folder.join(name)),
             memory: None,
         }
@@ -222,7 +245,7 @@ impl Groups {
     }
 
     /// The names of all lives whose groups are there.
-    fn names(&self) -> BTreeSet<String> {
+    pub fn lives(&self) -> BTreeSet<String> {
         let groups = self.folders().flat_map(|folder| clear::folders(folder));
         let names = groups.filter_map(|g| Some(g.file_name()?.to_str()?.to_owned()));
         names.collect()
@@ -231,7 +254,7 @@ impl Groups {
     /// Ends the groups of all lives but these, with whatever is in them: a robustd that died left them. Blocks
     /// until nobody is in them, two seconds at most. The names of those in which somebody was are returned.
     pub fn sweep(&self, living: &BTreeSet<String>) -> Vec<String> {
-        let names = self.names();
+        let names = self.lives();
         let strangers = names.difference(living).filter_map(|name| self.find(name));
         let mut left: Vec<Group> = strangers.collect();
         let inhabited = left.iter().filter(|group| !group.members().is_empty());
@@ -350,6 +373,20 @@ fn hand_down(folder: &Path, controller: Controller) -> Result<bool, String> {
         }
         written.map_err(|e| format!("{}: {e}", file.display()))?;
     }
+    Ok(true)
+}
+
+/// Whether it could be tried.
+fn may_hand_down(folder: &Path, controller: Controller) -> Result<bool, String> {
+    let Some(base) = folder.parent() else {
+        return Ok(false);
+    };
+    if !has(base, "cgroup.controllers", controller.name()) {
+        return Ok(false);
+    }
+    let file = base.join("cgroup.subtree_control");
+    let opened = fs::OpenOptions::new().append(true).open(&file);
+    opened.map_err(|e| format!("{}: {e}", file.display()))?;
     Ok(true)
 }
 
