@@ -142,7 +142,7 @@ fn a_life_ends_with_all_that_it_started_and_by_its_own_limit_alone() {
 
     let left = [escaped(dir.path(), 0), escaped(dir.path(), 1)];
     assert!(left.iter().all(|pid| lives(*pid)));
-    daemon.ctl(&["stop", "--yes"]);
+    assert!(daemon.ctl(&["stop"]).status.success());
     daemon.finish();
     assert!(!left.iter().any(|pid| lives(*pid)), "{}", daemon.logs());
     let groups = groups(&daemon.state_dir());

@@ -98,13 +98,23 @@ impl Plan {
 
 /// Starts a process in a group; returns its id. Blocks until it runs its program.
 pub fn start(spec: &SpawnSpec, log: File, door: &Door) -> Result<u32, NotForked> {
+    start_into(spec, log, door, door.unified())
+}
+
+/// The same, where the kernel may make it in that group; without one it goes in by itself.
+pub(super) fn start_into(
+    spec: &SpawnSpec,
+    log: File,
+    door: &Door,
+    into: Option<BorrowedFd<'_>>,
+) -> Result<u32, NotForked> {
     let prepared = |source| NotForked {
         stage: Stage::Prepare,
         source,
     };
     let plan = Plan::new(spec, log).map_err(prepared)?;
     let (reads, writes) = io::pipe().map_err(prepared)?;
-    let (pid, joined) = fork(door.unified()).map_err(prepared)?;
+    let (pid, joined) = fork(into).map_err(prepared)?;
     if pid == 0 {
         run(&plan, door, joined, writes.as_fd());
     }

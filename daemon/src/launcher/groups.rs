@@ -78,8 +78,8 @@ impl LifeGroups {
     }
 
     /// The group of a life that an earlier daemon began.
-    pub fn find(&self, of: &LifeGroup) -> Option<Group> {
-        self.groups.as_ref()?.find(&of.name)
+    pub fn find(&self, of: &LifeGroup, pid: u32) -> Option<Group> {
+        self.groups.as_ref()?.find_of(&of.name, pid)
     }
 
     /// Kills what is left in the group of a life that has ended, and removes it when it is empty.

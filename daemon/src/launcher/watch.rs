@@ -171,7 +171,7 @@ impl Launcher {
             incarnation,
             pid,
             log,
-            group: group.and_then(|of| self.shared.groups.find(of)),
+            group: group.and_then(|of| self.shared.groups.find(of, pid)),
             table: group.map(|of| of.table.clone()).unwrap_or_default(),
             adopted: Some(start_time),
         };

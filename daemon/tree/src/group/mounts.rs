@@ -30,6 +30,13 @@ impl Mounts {
         Ok(Self::of(&mounts, &groups))
     }
 
+    /// The same for the groups that another process is in.
+    pub(super) fn of_process(pid: u32) -> io::Result<Self> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
+        Ok(Self::of(&mounts, &groups))
+    }
+
     /// As the texts of `/proc/self/mountinfo` and `/proc/self/cgroup` say it (proc_pid_mountinfo(5), cgroups(7)).
     pub fn of(mounts: &str, groups: &str) -> Self {
         let mounted: Vec<Mount> = mounts.lines().filter_map(Mount::read).collect();

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 /// The group that robustd itself is in, next to its folder, where controllers are handed down.
 const OWN: &str = "robustd";
+/// Those of version 1 that are of use; where there is no version 2, the first that can be had is to end lives.
+const CONTROLLERS: [&str; 4] = ["freezer", "pids", "memory", "cpu"];
 /// How long what is killed at the beginning may take to die.
 const DYING: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(5);
@@ -56,10 +58,9 @@ impl Groups {
             Some(last) if last == OWN && h.own != h.mount => h.own.parent().map(Path::to_owned),
             _ => Some(h.own.clone()),
         };
-        let names = ["memory", "cpu", "pids", "freezer"];
-        let v1 = names.iter().filter_map(|name_of| {
-            let hierarchy = mounts.of_version_1(name_of)?;
-            Some((*name_of, hierarchy.own.join(name)))
+        let v1 = CONTROLLERS.into_iter().filter_map(|controller| {
+            let hierarchy = mounts.of_version_1(controller)?;
+            Some((controller, hierarchy.own.join(name)))
         });
         let unified = mounts.unified.as_ref().and_then(base);
         Self {
@@ -107,7 +108,7 @@ impl Groups {
         };
         prepared.unified = self.unified.as_deref().is_some_and(&mut made);
         if !prepared.unified {
-            let names = ["freezer", "pids", "memory", "cpu"].into_iter();
+            let names = CONTROLLERS.into_iter();
             let of_version_1 = names.filter_map(|name| Some((name, self.version_1.get(name)?)));
             let first = of_version_1.into_iter().find(|(_, folder)| made(folder));
             prepared.version_1.extend(first.map(|(name, _)| name));
@@ -201,6 +202,27 @@ impl Groups {
         group.freezer = group.freezer.filter(|folder| folder.is_dir());
         group.memory = self.memory_of(&group);
         (group.unified.is_some() || !group.version_1.is_empty()).then_some(group)
+    }
+
+    /// The same for a life whose process is known. An earlier robustd that was started from elsewhere, as from another
+    /// login, had its folder elsewhere.
+    pub fn find_of(&self, name: &str, pid: u32) -> Option<Group> {
+        self.find(name).or_else(|| {
+            let there = Mounts::of_process(pid).ok()?;
+            let ours = Path::new(&self.name).join(name);
+            let mut elsewhere = self.clone();
+            let folder = |h: &Hierarchy| {
+                let is_ours = h.own.ends_with(&ours);
+                h.own.parent().filter(|_| is_ours).map(Path::to_owned)
+            };
+            elsewhere.unified = there.unified.as_ref().and_then(folder);
+            let v1 = CONTROLLERS.into_iter().filter_map(|controller| {
+                let hierarchy = there.of_version_1(controller)?;
+                Some((controller, folder(hierarchy)?))
+            });
+            elsewhere.version_1 = v1.collect();
+            elsewhere.find(name)
+        })
     }
 
     fn named(&self, name: &str, is_in: impl Fn(&str) -> bool) -> Group {

@@ -227,6 +227,32 @@ fn a_group_in_the_way_is_ended_and_what_nobody_knows_is_swept() {
 }
 
 #[test]
+fn a_life_is_found_where_an_earlier_robustd_began_it() {
+    let Some(mut bench) = Bench::here("found", &[]) else {
+        return;
+    };
+    let group = bench
+        .groups
+        .make("agent-0.6", &GroupLimits::default())
+        .unwrap();
+    let escaped: u32 = bench.run(&group, ESCAPES).parse().unwrap();
+    // One that was started from another group of the machine has its own folder there.
+    let mut later = Groups::of(&Mounts::default(), bench.groups.name());
+    assert!(later.find("agent-0.6").is_none());
+    let found = later.find_of("agent-0.6", escaped).unwrap();
+    assert_eq!(found.members(), group.members());
+    assert!(
+        later.find_of("agent-0.7", escaped).is_none(),
+        "another life"
+    );
+    later = Groups::of(&Mounts::default(), "robust-other");
+    assert!(
+        later.find_of("agent-0.6", escaped).is_none(),
+        "another robustd's"
+    );
+}
+
+#[test]
 fn a_group_that_cannot_be_limited_is_not_there_afterwards() {
     let Some(bench) = Bench::here("whole", &[Controller::Pids]) else {
         return;
