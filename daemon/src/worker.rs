@@ -1,4 +1,5 @@
 //! The command line of a role process.
+use crate::grouping::{Grouping, groups_of};
 use crate::launcher::{OWNER_VARIABLE, SpawnSpec, held_back};
 use crate::logging::LogFormat;
 use crate::nodes::{Authorities, JobToken};
@@ -81,6 +82,8 @@ pub struct WorkerPlan {
     pub router: String,
     /// What its processes get of the daemon's own environment.
     pub passes: Arc<Passes>,
+    /// The control groups of its lives.
+    pub grouping: Arc<Grouping>,
 }
 
 /// What passes to the processes of each role and service.
@@ -138,6 +141,7 @@ impl WorkerPlan {
                 held_back.join(", ")
             );
         }
+        let grouping = Arc::new(Grouping::none(groups_of(&state)));
         let plan = Self {
             program,
             state,
@@ -156,6 +160,7 @@ impl WorkerPlan {
             devices: SlotDevices::default(),
             router: String::new(),
             passes: Arc::new(Passes::of(job)),
+            grouping,
         };
         plan.on_roads(job, false)
     }
@@ -217,6 +222,12 @@ impl WorkerPlan {
     /// With roles that see the devices of their slots alone.
     pub fn with_devices(self, devices: SlotDevices) -> Self {
         Self { devices, ..self }
+    }
+
+    /// With lives in these control groups.
+    pub fn grouped(self, grouping: Grouping) -> Self {
+        let grouping = Arc::new(grouping);
+        Self { grouping, ..self }
     }
 
     /// With roles that other machines reach at this address. UCX uses the device that has it, unless
@@ -283,6 +294,7 @@ impl WorkerPlan {
             env: self.environment(life, identity),
             log_path: self.log_path(id),
             header: self.header(id, incarnation, generation),
+            group: self.grouping.of_role(id, incarnation),
         }
     }
 

@@ -27,8 +27,9 @@ pub use torch::{example, start_torch, torch_job, torch_python};
 
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
+use robust_tree::{Groups, Mounts};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -397,11 +398,21 @@ impl Drop for Daemon {
     }
 }
 
-/// Removes the shared memory of a daemon that was killed.
+/// Removes the shared memory of a daemon that was killed, and its control groups with what is in them.
 fn forget_snapshots(state: &Path) {
     let state = state.canonicalize().unwrap_or_else(|_| state.to_owned());
     // Most daemons end in order and remove it themselves.
     let _ = std::fs::remove_dir_all(robustd::state::snapshot_dir(&state));
+    let groups = groups(&state);
+    groups.sweep(&BTreeSet::new());
+    groups.forget();
+}
+
+/// The control groups of the daemon with this state directory.
+pub fn groups(state: &Path) -> Groups {
+    let state = state.canonicalize().unwrap_or_else(|_| state.to_owned());
+    let mounts = Mounts::here().expect("/proc says what is mounted");
+    Groups::of(&mounts, &robustd::state::own_name(&state))
 }
 
 /// The roles of a status with this role's name.

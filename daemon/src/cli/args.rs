@@ -214,7 +214,7 @@ impl ExitCode {
             Self::Address => "the address is in use or refused",
             Self::Environment => {
                 "something the job needs is missing (worker program, model, dataset, tokenizer, token, \
-                 certificate, the file of SSL_CERT_FILE), the object store cannot be opened, or the warm-up failed"
+                 certificate, the file of SSL_CERT_FILE, control groups for its limits), the object store cannot be opened, or the warm-up failed"
             }
             Self::NotJoined => "leader and node do not agree (token, name, slots)",
             Self::Interrupted => "ended in order after SIGINT",

@@ -3,6 +3,7 @@ use super::args::ExitCode;
 use super::warmup::WarmupError;
 use crate::control::DatasetError;
 use crate::driver::{AdoptError, DriverError};
+use crate::grouping::GroupingError;
 use crate::grouplog::{BeginError, RestoreError};
 use crate::grpc::ListenError;
 use crate::ha::HaError;
@@ -67,6 +68,9 @@ pub enum Failure {
     /// The job file names a device that there is not.
     #[error("{0}")]
     Devices(#[from] NoSuchDevice),
+    /// Its lives cannot be in control groups as the job asks for.
+    #[error(transparent)]
+    Grouping(#[from] GroupingError),
     /// The dataset is wrong.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
@@ -191,6 +195,7 @@ impl Failure {
             Self::Dataset(_) => ExitCode::BadJob,
             Self::Remote(_)
             | Self::Secret { .. }
+            | Self::Grouping(_)
             | Self::Missing { .. }
             | Self::Weights { .. }
             | Self::NoWorker { .. }

@@ -21,6 +21,7 @@ use crate::bench::{self, BenchArgs};
 use crate::ckpt::{self, Checkpointer, RemoteConfig, Uploader};
 use crate::control::Far;
 use crate::driver::{self, Clock, Driver, Event, Events, Feeds, Frame, Parts, Past, World};
+use crate::grouping::{Grouping, groups_of};
 use crate::grouplog::Logging;
 use crate::grpc::{self, ControlService, RoleHostService, bind_unix, serve_tcp};
 use crate::ha::Lead;
@@ -43,6 +44,7 @@ use robust_proto::endpoint::default_state_dir;
 use robust_proto::v1;
 use robust_shared::core::{CoreConfig, Outcome};
 use robust_shared::job::{Job, PublishAfter, SlotDevices};
+use robust_tree::Groups;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixListener;
@@ -85,10 +87,27 @@ pub async fn run(args: Args) -> Result<ExitCode, Failure> {
     if args.inspect {
         return inspect::run(&args).await;
     }
-    let mut prepared = prepare(&args)?;
+    let prepared = prepare(&args)?;
     let state = StateDir::make(&args.state_dir.clone().unwrap_or_else(default_state_dir))?;
+    let groups = groups_of(&state);
+    let ended = lead(&args, prepared, state, groups.clone()).await;
+    // Of lives that are to be adopted they stay.
+    groups.forget();
+    ended
+}
+
+/// Leads a job to its end, or to that of this daemon.
+async fn lead(
+    args: &Args,
+    mut prepared: Prepared,
+    state: StateDir,
+    groups: Groups,
+) -> Result<ExitCode, Failure> {
+    let limited = prepared.job.nodes.first();
+    let limited = limited.map_or_else(Vec::new, |node| prepared.job.limited(&node.pools, true));
+    let grouping = Grouping::prepare(groups, &prepared.job, &limited)?;
     let quota = Quota::default();
-    let lead = match kept::place(&args, &prepared, &state).await? {
+    let lead = match kept::place(args, &prepared, &state).await? {
         Place::Alone => None,
         Place::Leads(lead) => Some(lead),
         Place::Over(code) => return Ok(code),
@@ -127,6 +146,7 @@ pub async fn run(args: Args) -> Result<ExitCode, Failure> {
         (&listeners.run, lead.as_ref()),
     )
     .await?;
+    let prepared = (prepared, grouping);
     let disk = (store, quota, logging);
     let daemon = Daemon::open(prepared, (first_job, lead), state, disk, past, listeners)?;
     daemon.serve_and_run(Duration::from_secs(args.linger)).await
@@ -158,6 +178,7 @@ fn traces(prepared: &Prepared, run: &str, feeds: &mut Feeds) -> Result<Option<Tr
 /// Everything held before anything is started.
 struct Daemon {
     prepared: Prepared,
+    grouping: Grouping,
     /// The job as it began, which is what roles of revision 0 read.
     first_job: String,
     state: StateDir,
@@ -185,7 +206,7 @@ struct Daemon {
 
 impl Daemon {
     fn open(
-        prepared: Prepared,
+        (prepared, grouping): (Prepared, Grouping),
         (first_job, lead): (String, Option<Arc<Lead>>),
         state: StateDir,
         (store, quota, logging): (Store, Quota, Logging),
@@ -258,6 +279,7 @@ impl Daemon {
         tracing::info!("state in {}", state.root().display());
         Ok(Self {
             prepared,
+            grouping,
             first_job,
             state,
             store,
@@ -290,7 +312,7 @@ impl Daemon {
         let leases = Leases::default();
         let members = self.nodes.as_ref().map(|nodes| nodes.members.clone());
         let (parts, mut world) = assemble(
-            &self.prepared,
+            (&self.prepared, self.grouping),
             (&self.state, &self.authorities, self.run),
             (&self.store, self.quota, self.logging),
             self.clock,
@@ -427,7 +449,7 @@ fn devices(prepared: &Prepared) -> Result<SlotDevices, Failure> {
 }
 
 fn assemble(
-    prepared: &Prepared,
+    (prepared, grouping): (&Prepared, Grouping),
     (state, authorities, run): (&StateDir, &Authorities, String),
     (store, quota, logging): (&Store, Quota, Logging),
     clock: Clock,
@@ -476,6 +498,8 @@ fn assemble(
     let token = authorities.job_token();
     let plan = WorkerPlan::new(prepared.worker.clone(), state.clone(), &job, token);
     let plan = plan.certified_by(authorities.clone());
+    let groups = grouping.groups().clone();
+    let plan = plan.grouped(grouping);
     let plan = plan.with_devices(devices(prepared)?);
     // Programs of this machine ask in clear, which crosses no wire: they need no authority to know it by.
     let router = feeds.status().borrow().router.clone();
@@ -486,7 +510,7 @@ fn assemble(
         prompts: prepared.prompts.clone(),
         clock,
         store: store.clone(),
-        launcher: Launcher::new(exits).map_err(start("the launcher"))?,
+        launcher: Launcher::with_groups(exits, groups).map_err(start("the launcher"))?,
         telemetry: Telemetry::start(job.detect.sample_interval(), sources, sampled)
             .map_err(start("the telemetry"))?,
         checkpointer: Checkpointer::start(checkpoint_config, store.clone(), written)

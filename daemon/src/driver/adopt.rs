@@ -218,6 +218,9 @@ impl Driver {
         if again {
             driver.take_over()?;
         }
+        // What is adopted by now is all that lives on.
+        let of_services = driver.services.launcher();
+        driver.parts.launcher.sweep_groups(&[of_services]);
         Ok(driver)
     }
 

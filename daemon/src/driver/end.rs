@@ -62,6 +62,9 @@ impl Driver {
         // What the store was given last becomes durable; a failure was said when it happened.
         let _ = self.parts.store.sync().await;
         self.printer.end().await;
+        let launcher = self.parts.launcher.clone();
+        // A panic in it was said.
+        let _ = tokio::task::spawn_blocking(move || launcher.forget_groups()).await;
         let here = |p: &&Process| p.node == NodeId::LEADER;
         End {
             unkilled: self

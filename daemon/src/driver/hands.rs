@@ -9,6 +9,7 @@
 //! forked for it), and what cannot be said to a node now is said when it joins again.
 use super::nodes::Remote;
 use super::{Driver, Events, ProcessEvent};
+use crate::grouping::role_life;
 use crate::launcher::{self, Afflictions, Launcher, Running};
 use crate::store::{Store, StoredInstance};
 use crate::telemetry::Telemetry;
@@ -89,7 +90,10 @@ impl Here {
         } = *stored;
         let log = self.worker.log_path(id);
         let running = Running { pid, start_time };
-        let there = self.launcher.adopt(incarnation, running, Some(&log));
+        let group = role_life(id, incarnation);
+        let there = self
+            .launcher
+            .adopt(incarnation, running, Some(&log), Some(&group));
         if there {
             self.telemetry.watch(incarnation, pid);
         }

@@ -7,8 +7,8 @@
 //! ```
 //! A role is a session and process group of its own, so that the whole group can be killed, and so
 //! that it outlives the daemon: in the daemon's session, the kernel would send SIGHUP to stopped
-//! roles when the daemon dies. No parent-death signal, for the same reason. cgroups are not used:
-//! a grandchild that makes a session of its own escapes the kill.
+//! roles when the daemon dies. No parent-death signal, for the same reason. Where a control group can
+//! be had it is in one of its own besides: a grandchild that makes a session of its own does not escape that.
 //!
 //! No end waits for a disk: the last lines of its log go with it if they can be read at once.
 mod afflict;
@@ -18,7 +18,11 @@ mod evidence;
 #[cfg(test)]
 mod evidence_tests;
 mod find;
+mod forked;
 mod frames;
+mod groups;
+#[cfg(test)]
+mod groups_tests;
 mod kin;
 mod oom;
 mod page;
@@ -47,6 +51,7 @@ pub use watch::Launcher;
 use robust_shared::core::Exit;
 use robust_shared::ids::Incarnation;
 use robust_shared::job::Passed;
+use robust_tree::{GroupError, GroupLimits};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -65,6 +70,21 @@ pub struct SpawnSpec {
     pub log_path: PathBuf,
     /// A line written to the log before the process starts.
     pub header: String,
+    /// Its control group; none where it is to have none.
+    pub group: Option<LifeGroup>,
+}
+
+/// The control group of a life.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LifeGroup {
+    /// Names the life among all of its daemon.
+    pub name: String,
+    /// What is limited by it.
+    pub limits: GroupLimits,
+    /// The table of the job file that says so.
+    pub table: String,
+    /// Without it the process is not started.
+    pub needed: bool,
 }
 
 impl std::fmt::Debug for SpawnSpec {
@@ -125,6 +145,22 @@ pub enum SpawnError {
     /// The program does not start.
     #[error("cannot start {program}: {source}")]
     Exec {
+        /// The program.
+        program: String,
+        /// The system's words.
+        source: std::io::Error,
+    },
+    /// It is to be in a control group, and none can be made.
+    #[error("{incarnation} is not started: {source}")]
+    Group {
+        /// Which life.
+        incarnation: Incarnation,
+        /// Why.
+        source: GroupError,
+    },
+    /// It is to be in a control group, and does not get in.
+    #[error("cannot start {program} in its control group: {source}")]
+    Join {
         /// The program.
         program: String,
         /// The system's words.

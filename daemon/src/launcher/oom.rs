@@ -4,10 +4,14 @@
 //!  a role starts ──► its control group's count is read, and each second from then on
 //!  a role ends   ──► read again: risen by n within the last seconds ──► n ends that nobody asked for are told so
 //! ```
+//! A life with a limit of its own has a count of its own, which says of its limit whether that was reached.
 //! A kill of longer ago was of something else: of a program that a role started, or that of somebody else in the group.
 //! The kernel says so in the control group of the process it killed, whether the group's limit or the machine's
 //! memory was reached: `memory.events` in version 2 (kernel documentation, cgroup-v2, "Memory Interface Files"),
 //! `memory.oom_control` in version 1. Both have a line `oom_kill N`.
+use robust_shared::core::{killed_by_limit, killed_for_memory};
+use robust_shared::job::MemorySize;
+use robust_tree::MemoryLimit;
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,6 +30,8 @@ pub struct OomKills {
 
 #[derive(Debug)]
 struct Group {
+    /// The limit of a life that is alone in it, and the key of the job file that sets it.
+    own: Option<(MemoryLimit, String)>,
     seen: u64,
     /// When kills were noticed that belong to no end yet.
     unclaimed: Vec<Instant>,
@@ -52,14 +58,37 @@ impl OomKills {
         let now = count(&file)?;
         // Another role of the group has begun earlier: what came since then is still to be told.
         self.groups.entry(file.clone()).or_insert(Group {
+            own: None,
             seen: now,
             unclaimed: Vec::new(),
         });
         Some(file)
     }
 
+    /// A process has started in a group of its own with a limit, which this key of the job file sets.
+    pub fn begin_limited(&mut self, limit: &MemoryLimit, key: String) -> PathBuf {
+        let file = limit.kills.clone();
+        let group = Group {
+            own: Some((limit.clone(), key)),
+            // One that is adopted was not killed by what came before.
+            seen: count(&file).unwrap_or(0),
+            unclaimed: Vec::new(),
+        };
+        self.groups.insert(file.clone(), group);
+        file
+    }
+
+    /// The process has ended that was in a group of its own.
+    pub fn forget(&mut self, file: &Path) {
+        if self.groups.get(file).is_some_and(|of| of.own.is_some()) {
+            self.groups.remove(file);
+        }
+    }
+
     /// Looks at all groups.
     pub fn look(&mut self, now: Instant) {
+        // A life's own group is removed after its end.
+        self.groups.retain(|file, _| file.exists());
         for (file, group) in &mut self.groups {
             if let Some(count) = count(file) {
                 group.look(now, count);
@@ -72,16 +101,17 @@ impl OomKills {
         self.look(now);
         let group = self.groups.get_mut(file)?;
         group.unclaimed.pop()?;
-        Some(format!(
-            "the kernel has just killed a process of this control group for want of memory (oom_kill is {} in {})",
-            group.seen,
-            file.display()
-        ))
+        Some(match &group.own {
+            Some((limit, key)) if limit.was_reached() => {
+                killed_by_limit(&MemorySize::of_bytes(limit.bytes).to_string(), key)
+            }
+            _ => killed_for_memory(group.seen, &file.display().to_string()),
+        })
     }
 }
 
-/// Where the count may be: by the process's own path, and where that is a path outside of this container, at the
-/// root that is mounted here.
+/// Where the count may be: in the process's own group, else in the nearest around it that has the controller; where
+/// its path is one outside of this container, at the root that is mounted here.
 fn files(groups: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in groups.lines() {
@@ -98,8 +128,8 @@ fn files(groups: &str) -> Vec<PathBuf> {
             }
             _ => continue,
         };
-        let own = root.join(path.trim_start_matches('/'));
-        files.extend([own.join(name), root.join(name)]);
+        let around = Path::new(path.trim_start_matches('/')).ancestors();
+        files.extend(around.map(|group| root.join(group).join(name)));
     }
     files
 }
@@ -130,6 +160,7 @@ mod tests {
             found,
             [
                 "/sys/fs/cgroup/memory/a/b/memory.oom_control",
+                "/sys/fs/cgroup/memory/a/memory.oom_control",
                 "/sys/fs/cgroup/memory/memory.oom_control",
                 "/sys/fs/cgroup/x/memory.events",
                 "/sys/fs/cgroup/memory.events",
@@ -154,6 +185,7 @@ mod tests {
         let begin = Instant::now();
         let at = |s: u64| begin + Duration::from_secs(s);
         let group = Group {
+            own: None,
             seen: 3,
             unclaimed: Vec::new(),
         };

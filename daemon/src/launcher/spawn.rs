@@ -1,37 +1,78 @@
 //! Making the process.
+use super::forked::{self, NotForked, Stage};
 use super::{SpawnError, SpawnSpec, inherited};
+use robust_tree::Group;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-/// Starts the process; returns it and where its own output begins in the log.
-pub fn start(spec: &SpawnSpec) -> Result<(Child, u64), SpawnError> {
-    let (program, arguments) = spec
-        .argv
-        .split_first()
-        .ok_or(SpawnError::NoProgram(spec.incarnation))?;
-    let log_error = |source| SpawnError::Log {
-        path: spec.log_path.clone(),
-        source,
+/// A process that runs its program.
+pub struct Started {
+    /// Its id.
+    pub pid: u32,
+    /// Where its own output begins in the log.
+    pub from: u64,
+}
+
+/// Starts the process, in its control group if it has one.
+pub fn start(spec: &SpawnSpec, group: Option<&Group>) -> Result<Started, SpawnError> {
+    let program = spec.argv.first();
+    let program = program.ok_or(SpawnError::NoProgram(spec.incarnation))?;
+    let (log, from) = open_log(spec).map_err(|source| log_error(spec, source))?;
+    let pid = match group {
+        Some(group) => start_in(spec, log, group, program)?,
+        None => start_alone(spec, log, program)?,
     };
-    let (log, from) = open_log(spec).map_err(log_error)?;
-    let errors = log.try_clone().map_err(log_error)?;
+    Ok(Started { pid, from })
+}
+
+fn start_in(spec: &SpawnSpec, log: File, group: &Group, program: &str) -> Result<u32, SpawnError> {
+    let door = group.door().map_err(|source| SpawnError::Group {
+        incarnation: spec.incarnation,
+        source,
+    })?;
+    forked::start(spec, log, &door).map_err(|NotForked { stage, source }| {
+        let program = program.to_owned();
+        match stage {
+            Stage::Join => SpawnError::Join { program, source },
+            Stage::Prepare | Stage::Exec => SpawnError::Exec { program, source },
+        }
+    })
+}
+
+fn start_alone(spec: &SpawnSpec, log: File, program: &str) -> Result<u32, SpawnError> {
+    let errors = log.try_clone().map_err(|source| log_error(spec, source))?;
     let mut command = Command::new(program);
     command
-        .args(arguments)
+        .args(&spec.argv[1..])
         .env_clear()
-        .envs(inherited(&spec.passed))
-        .envs(spec.env.iter().map(|(k, v)| (k, v)))
+        .envs(inherited_environment(spec))
         .stdin(Stdio::null())
         .stdout(log)
         .stderr(errors);
     detach(&mut command);
     let child = command.spawn().map_err(|source| SpawnError::Exec {
-        program: program.clone(),
+        program: program.to_owned(),
         source,
     })?;
-    Ok((child, from))
+    Ok(child.id())
+}
+
+/// Its whole environment; a name that is there twice has its last value.
+pub fn inherited_environment(spec: &SpawnSpec) -> Vec<(OsString, OsString)> {
+    let own = spec.env.iter().map(|(k, v)| (k.into(), v.into()));
+    let all = inherited(&spec.passed).chain(own);
+    all.collect::<BTreeMap<_, _>>().into_iter().collect()
+}
+
+fn log_error(spec: &SpawnSpec, source: io::Error) -> SpawnError {
+    SpawnError::Log {
+        path: spec.log_path.clone(),
+        source,
+    }
 }
 
 fn open_log(spec: &SpawnSpec) -> io::Result<(File, u64)> {
@@ -49,28 +90,31 @@ fn open_log(spec: &SpawnSpec) -> io::Result<(File, u64)> {
 }
 
 /// A session and group of its own, no rights that a set-user-ID program would add, and no descriptor but
-/// 0, 1, 2: what the daemon itself inherited without close-on-exec would else live on in its roles.
+/// 0, 1, 2: what the daemon itself inherited without close-on-exec would else live on in its roles. Makes
+/// system calls only, for a forked child.
+#[allow(unsafe_code)]
+pub fn detach_now() -> io::Result<()> {
+    rustix::process::setsid()?;
+    rustix::thread::set_no_new_privs(true)?;
+    let (first, last) = (3 as libc::c_uint, libc::c_uint::MAX);
+    // SAFETY: a plain system call on integers, marking descriptors of the forked child. Before
+    // Linux 5.11 it fails, which is fine: Rust opens everything with close-on-exec.
+    unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            first,
+            last,
+            libc::CLOSE_RANGE_CLOEXEC,
+        );
+    }
+    Ok(())
+}
+
 #[allow(unsafe_code)]
 fn detach(command: &mut Command) {
-    let in_child = || {
-        rustix::process::setsid()?;
-        rustix::thread::set_no_new_privs(true)?;
-        let (first, last) = (3 as libc::c_uint, libc::c_uint::MAX);
-        // SAFETY: a plain system call on integers, marking descriptors of the forked child. Before
-        // Linux 5.11 it fails, which is fine: Rust opens everything with close-on-exec.
-        unsafe {
-            libc::syscall(
-                libc::SYS_close_range,
-                first,
-                last,
-                libc::CLOSE_RANGE_CLOEXEC,
-            );
-        }
-        Ok(())
-    };
-    // SAFETY: between fork and exec the closure makes async-signal-safe system calls only and
-    // neither allocates nor locks.
+    // SAFETY: between fork and exec it makes async-signal-safe system calls only and neither allocates
+    // nor locks.
     unsafe {
-        command.pre_exec(in_child);
+        command.pre_exec(detach_now);
     }
 }

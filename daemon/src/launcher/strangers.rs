@@ -14,7 +14,7 @@ pub async fn kill_and_wait(processes: Vec<(Incarnation, Running)>) -> std::io::R
     let launcher = Launcher::new(events)?;
     let mut left = processes;
     left.retain(|(incarnation, running)| {
-        launcher.adopt(*incarnation, *running, None) && launcher.kill(*incarnation)
+        launcher.adopt(*incarnation, *running, None, None) && launcher.kill(*incarnation)
     });
     let deadline = Instant::now() + FORCED;
     while !left.is_empty() {

@@ -4,18 +4,24 @@ use super::proc_stat::ProcStat;
 use super::*;
 use robust_shared::core::ProcessState;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-struct Bench {
-    launcher: Launcher,
+pub(super) struct Bench {
+    pub launcher: Launcher,
     events: UnboundedReceiver<LaunchEvent>,
     dir: tempfile::TempDir,
 }
 
 impl Bench {
-    fn new() -> Self {
+    pub fn new() -> Self {
+        Self::with(Launcher::new)
+    }
+
+    pub fn with(
+        launcher: impl FnOnce(UnboundedSender<LaunchEvent>) -> std::io::Result<Launcher>,
+    ) -> Self {
         let (sender, events) = unbounded_channel();
-        let launcher = Launcher::new(sender).unwrap();
+        let launcher = launcher(sender).unwrap();
         Self {
             launcher,
             events,
@@ -23,7 +29,7 @@ impl Bench {
         }
     }
 
-    fn spec(&self, n: u64, script: &str) -> SpawnSpec {
+    pub fn spec(&self, n: u64, script: &str) -> SpawnSpec {
         SpawnSpec {
             incarnation: Incarnation(n),
             argv: ["sh", "-c", script].map(str::to_owned).to_vec(),
@@ -31,10 +37,11 @@ impl Bench {
             env: vec![("COLOUR".to_owned(), "green".to_owned())],
             log_path: self.dir.path().join(format!("logs/{n}.log")),
             header: format!("== incarnation {n}"),
+            group: None,
         }
     }
 
-    async fn exit(&mut self) -> (u64, Exit, String) {
+    pub async fn exit(&mut self) -> (u64, Exit, String) {
         let wait = tokio::time::timeout(Duration::from_secs(20), self.events.recv());
         let event = wait.await.expect("an event within 20 s").unwrap();
         let LaunchEvent::Exited {
@@ -47,7 +54,7 @@ impl Bench {
     }
 
     /// Waits for the n-th process's script to have written a line, and returns it.
-    fn line(&self, n: u64) -> String {
+    pub fn line(&self, n: u64) -> String {
         let path = self.dir.path().join(format!("logs/{n}.log"));
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
@@ -63,7 +70,7 @@ impl Bench {
     }
 }
 
-fn gone_within(pid: u32, limit: Duration) -> bool {
+pub(super) fn gone_within(pid: u32, limit: Duration) -> bool {
     let deadline = Instant::now() + limit;
     while ProcStat::read(pid).is_ok_and(|stat| !stat.is_dead()) {
         if Instant::now() > deadline {
@@ -181,13 +188,13 @@ async fn the_end_of_an_adopted_process_is_seen() {
         start_time: start_time + 1,
     };
     assert!(
-        !bench.launcher.adopt(Incarnation(1), other, None),
+        !bench.launcher.adopt(Incarnation(1), other, None, None),
         "not that process"
     );
     assert!(
         bench
             .launcher
-            .adopt(Incarnation(1), Running { pid, start_time }, None)
+            .adopt(Incarnation(1), Running { pid, start_time }, None, None)
     );
     assert!(bench.launcher.kill(Incarnation(1)));
     assert_eq!(bench.exit().await, (1, Exit::Gone, String::new()));
@@ -195,7 +202,7 @@ async fn the_end_of_an_adopted_process_is_seen() {
     assert!(
         !bench
             .launcher
-            .adopt(Incarnation(2), Running { pid, start_time }, None)
+            .adopt(Incarnation(2), Running { pid, start_time }, None, None)
     );
 }
 
@@ -317,7 +324,7 @@ async fn a_process_that_the_kernel_kills_for_want_of_memory_is_told_as_such() {
     let (_, exit, tail) = bench.exit().await;
     assert_eq!(exit, Exit::Signal(9));
     assert!(
-        tail.contains("for want of memory (oom_kill is "),
+        tail.contains("for want of memory: the machine, or the control group"),
         "{tail:?}"
     );
     // One that fails after that, and one that is killed from here, end for reasons of their own.

@@ -1,14 +1,17 @@
 //! One thread that waits on all pidfds.
+use super::groups::LifeGroups;
 use super::oom::OomKills;
 use super::patience::Patience;
 use super::proc_stat::ProcStat;
-use super::{LaunchEvent, Running, SpawnError, SpawnSpec, spawn, tail};
+use super::spawn::Started;
+use super::{LaunchEvent, LifeGroup, Running, SpawnError, SpawnSpec, spawn, tail};
 use robust_shared::core::Exit;
 use robust_shared::ids::Incarnation;
+use robust_tree::{Group, Groups};
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, pidfd_open,
     pidfd_send_signal, waitid,
 };
 use std::collections::HashMap;
@@ -22,10 +25,7 @@ use tokio::sync::mpsc::UnboundedSender;
 const LAST_LINES: Duration = Duration::from_millis(50);
 
 /// How often the kernel's counts of processes that it killed are looked at.
-const LOOK: Timespec = Timespec {
-    tv_sec: 1,
-    tv_nsec: 0,
-};
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Wakes the thread to end; no incarnation has this number.
 const WAKE: u64 = u64::MAX;
@@ -47,6 +47,7 @@ struct Shared {
     refuses_until: Mutex<Option<Instant>>,
     patience: Patience,
     oom: Mutex<OomKills>,
+    groups: LifeGroups,
 }
 
 /// Ends the thread with the last launcher.
@@ -64,15 +65,39 @@ struct Watched {
     process: Running,
     is_child: bool,
     log: Option<(PathBuf, u64)>,
+    /// Its own control group.
+    group: Option<Group>,
     /// Where the kernel counts what it kills in its control group.
     oom: Option<PathBuf>,
     /// It was sent a signal from here.
     asked: bool,
 }
 
+/// A process that is to be watched.
+struct Watch {
+    incarnation: Incarnation,
+    pid: u32,
+    log: Option<(PathBuf, u64)>,
+    group: Option<Group>,
+    /// The table of the job file with its limits.
+    table: String,
+    /// When one started that an earlier daemon is the parent of; none of a child.
+    adopted: Option<u64>,
+}
+
 impl Launcher {
-    /// Starts the watching thread; ends of processes are sent to `events`.
+    /// Starts the watching thread; ends of processes are sent to `events`. Its processes have no control
+    /// groups.
     pub fn new(events: UnboundedSender<LaunchEvent>) -> io::Result<Self> {
+        Self::start(events, LifeGroups::default())
+    }
+
+    /// The same, with these control groups.
+    pub fn with_groups(events: UnboundedSender<LaunchEvent>, groups: Groups) -> io::Result<Self> {
+        Self::start(events, LifeGroups::of(groups))
+    }
+
+    fn start(events: UnboundedSender<LaunchEvent>, groups: LifeGroups) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC)?;
         let data = epoll::EventData::new_u64(WAKE);
@@ -85,6 +110,7 @@ impl Launcher {
             refuses_until: Mutex::default(),
             patience: Patience::default(),
             oom: Mutex::default(),
+            groups,
         });
         let watching = Arc::clone(&shared);
         std::thread::Builder::new()
@@ -96,7 +122,8 @@ impl Launcher {
         })
     }
 
-    /// Starts a process in a session and group of its own. Blocks for the exec only.
+    /// Starts a process in a session and group of its own, and in a control group of its own if it is to have
+    /// one. Blocks for the exec only.
     pub fn spawn(&self, mut spec: SpawnSpec) -> Result<Running, SpawnError> {
         if let Some(program) = spec.argv.first_mut().filter(|_| self.shared.refuses()) {
             // Nothing has this name, so it is the system that refuses, as where a program is gone.
@@ -105,14 +132,19 @@ impl Launcher {
         if self.shared.table().contains_key(&spec.incarnation.0) {
             return Err(SpawnError::Running(spec.incarnation));
         }
-        let (mut child, from) = spawn::start(&spec)?;
-        let pid = child.id();
-        let log = Some((spec.log_path, from));
+        let group = self.shared.groups.make(&spec)?;
+        let (Started { pid, from }, group) = self.shared.begin(&spec, group)?;
         // The child cannot be reaped before the thread knows it, so its id cannot be reused.
-        let watched = self.shared.watch(spec.incarnation, pid, log, true, None);
+        let watched = self.shared.watch(Watch {
+            incarnation: spec.incarnation,
+            pid,
+            log: Some((spec.log_path, from)),
+            group,
+            table: spec.group.map(|of| of.table).unwrap_or_default(),
+            adopted: None,
+        });
         watched.map_err(|source| {
-            let _ = child.kill();
-            let _ = child.wait();
+            kill_and_reap(pid);
             SpawnError::Watch { pid, source }
         })
     }
@@ -122,16 +154,46 @@ impl Launcher {
         *self.shared.refuses_until() = Instant::now().checked_add(lasts);
     }
 
-    /// Watches a process that an earlier daemon started. False when it is not that process any
-    /// more; then nothing is watched and no event will come.
-    pub fn adopt(&self, incarnation: Incarnation, process: Running, log: Option<&Path>) -> bool {
+    /// Watches a process that an earlier daemon started, which is in that control group if it is there. False
+    /// when it is not that process any more; then nothing is watched and no event will come.
+    pub fn adopt(
+        &self,
+        incarnation: Incarnation,
+        process: Running,
+        log: Option<&Path>,
+        group: Option<&LifeGroup>,
+    ) -> bool {
         let end = |path: &Path| std::fs::metadata(path).map_or(0, |m| m.len());
         // What it wrote under the earlier daemon counts too; the tail is short anyway.
         let log = log.map(|path| (path.to_owned(), end(path).saturating_sub(4096)));
         let Running { pid, start_time } = process;
-        self.shared
-            .watch(incarnation, pid, log, false, Some(start_time))
-            .is_ok()
+        let watch = Watch {
+            incarnation,
+            pid,
+            log,
+            group: group.and_then(|of| self.shared.groups.find(of, pid)),
+            table: group.map(|of| of.table.clone()).unwrap_or_default(),
+            adopted: Some(start_time),
+        };
+        self.shared.watch(watch).is_ok()
+    }
+
+    /// Ends the control groups of lives that are not watched here, with whatever is in them: what an earlier daemon
+    /// left, once all that lives on is adopted. Those of `others` are left.
+    pub fn sweep_groups(&self, others: &[&Launcher]) {
+        let names = |of: &Launcher| {
+            let table = of.shared.table();
+            let groups = table.values().filter_map(|w| w.group.as_ref());
+            groups.map(|g| g.name().to_owned()).collect::<Vec<_>>()
+        };
+        let all = [self].into_iter().chain(others.iter().copied());
+        self.shared.groups.sweep(all.flat_map(names).collect());
+    }
+
+    /// Removes the folder of control groups if no life is left in it; waits a second at most for those that
+    /// die.
+    pub fn forget_groups(&self) {
+        self.shared.groups.forget();
     }
 
     /// SIGKILL to its whole group; never waits for the end. False when it is not running.
@@ -194,20 +256,40 @@ impl Shared {
             .is_some_and(|until| Instant::now() < until)
     }
 
-    fn watch(
+    /// Starts a process in this group; without one where it does not get in and does not need to.
+    fn begin(
         &self,
-        incarnation: Incarnation,
-        pid: u32,
-        log: Option<(PathBuf, u64)>,
-        is_child: bool,
-        expected_start: Option<u64>,
-    ) -> io::Result<Running> {
+        spec: &SpawnSpec,
+        group: Option<Group>,
+    ) -> Result<(Started, Option<Group>), SpawnError> {
+        let error = match spawn::start(spec, group.as_ref()) {
+            Ok(started) => return Ok((started, group)),
+            Err(error) => error,
+        };
+        let Some(group) = group else {
+            return Err(error);
+        };
+        self.groups.end(group, Instant::now());
+        let of_group = matches!(error, SpawnError::Join { .. } | SpawnError::Group { .. });
+        match &spec.group {
+            Some(of) if of_group && !of.needed => {
+                self.groups.say(&of.name, &error);
+                Ok((spawn::start(spec, None)?, None))
+            }
+            _ => Err(error),
+        }
+    }
+
+    fn watch(&self, watch: Watch) -> io::Result<Running> {
+        let Watch {
+            incarnation, pid, ..
+        } = watch;
         let id = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let id = id.ok_or(io::ErrorKind::InvalidInput)?;
         let pidfd = pidfd_open(id, PidfdFlags::empty())?;
         // Read after the pidfd is open: what it says is of the process the pidfd holds.
         let stat = ProcStat::read(pid)?;
-        if let Some(expected) = expected_start
+        if let Some(expected) = watch.adopted
             && (stat.start_time != expected || stat.is_dead())
         {
             return Err(io::ErrorKind::NotFound.into());
@@ -222,15 +304,24 @@ impl Shared {
         }
         let data = epoll::EventData::new_u64(incarnation.0);
         epoll::add(&self.epoll, &pidfd, data, epoll::EventFlags::IN)?;
+        let memory = watch.group.as_ref().and_then(Group::memory);
+        let oom = match memory {
+            Some(limit) => {
+                let key = format!("{}.memory", watch.table);
+                Some(self.oom().begin_limited(limit, key))
+            }
+            None => self.oom().begin(pid),
+        };
         table.insert(
             incarnation.0,
             Watched {
                 pidfd,
                 pid: id,
                 process,
-                is_child,
-                log,
-                oom: self.oom().begin(pid),
+                is_child: watch.adopted.is_none(),
+                log: watch.log,
+                group: watch.group,
+                oom,
                 asked: false,
             },
         );
@@ -241,10 +332,15 @@ impl Shared {
         let mut ready = Vec::with_capacity(64);
         loop {
             ready.clear();
+            let wait = self.groups.due(Instant::now()).unwrap_or(LOOK).min(LOOK);
+            let wait = Timespec {
+                tv_sec: i64::try_from(wait.as_secs()).unwrap_or(1),
+                tv_nsec: wait.subsec_nanos().into(),
+            };
             match epoll::wait(
                 &self.epoll,
                 rustix::buffer::spare_capacity(&mut ready),
-                Some(&LOOK),
+                Some(&wait),
             ) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(e) => {
@@ -257,6 +353,7 @@ impl Shared {
             if ready.is_empty() {
                 self.oom().look(at);
             }
+            self.groups.look(at);
             for event in &ready {
                 match event.data.u64() {
                     WAKE => return,
@@ -277,15 +374,28 @@ impl Shared {
             let exit = watched.reap();
             // One that ended well needs no explanation, nor one that was told to.
             let unasked = !watched.asked && exit != Exit::Code(0);
-            (exit, watched.log, watched.oom.filter(|_| unasked))
+            (exit, unasked, watched)
         };
-        let (exit, log, oom) = ended;
+        let (exit, unasked, watched) = ended;
+        let Watched {
+            log, group, oom, ..
+        } = watched;
+        let said = oom.and_then(|file| {
+            let mut kills = self.oom();
+            let said = unasked.then(|| kills.explain(&file, at)).flatten();
+            kills.forget(&file);
+            said
+        });
+        if let Some(group) = group {
+            // Before the end is told: what comes next may want what it held.
+            self.groups.end(group, at);
+        }
         let tail = |(path, from): (PathBuf, u64)| {
             let read = move || tail::tail(&path, from);
             self.patience.read(LAST_LINES, read)
         };
         let mut tail_of_log = log.and_then(tail).unwrap_or_default();
-        if let Some(said) = oom.and_then(|file| self.oom().explain(&file, at)) {
+        if let Some(said) = said {
             if !tail_of_log.is_empty() {
                 tail_of_log.push('\n');
             }
@@ -298,6 +408,14 @@ impl Shared {
             exit,
             tail_of_log,
         });
+    }
+}
+
+/// A child that nobody watches.
+fn kill_and_reap(pid: u32) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, Signal::KILL);
+        let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
     }
 }
 

@@ -2,6 +2,7 @@
 use super::held::Held;
 use super::memory::{Memory, MemoryError, Started};
 use super::{EarlierTerm, LinkEvent, NodeConfig, NodeEnd, NodeError, Standing, Upstream};
+use crate::grouping::{Grouping, GroupingError, role_life};
 use crate::launcher::{self, Afflictions, LaunchEvent, Launcher, Running};
 use crate::nodes::JobToken;
 use crate::state::{StateDir, give_back};
@@ -12,6 +13,8 @@ use robust_proto::v1::{self, role_exited};
 use robust_shared::core::Exit;
 use robust_shared::ids::Incarnation;
 use robust_shared::job::{Job, NoSuchDevice, SeenDevices, SlotDevices};
+use robust_tree::Groups;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,6 +40,17 @@ pub(super) enum Event {
     Stop(NodeEnd),
 }
 
+/// Why a node starts no role: it lacks what the job wants of it.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Lacking {
+    /// A device.
+    #[error(transparent)]
+    Device(#[from] NoSuchDevice),
+    /// Control groups.
+    #[error(transparent)]
+    Groups(#[from] GroupingError),
+}
+
 /// How a node starts to sample; deferred until a job says how often.
 pub(super) type StartTelemetry = Box<dyn FnOnce(Duration) -> std::io::Result<Telemetry> + Send>;
 
@@ -52,14 +66,15 @@ pub(super) struct Actor {
     pub(super) config: Arc<NodeConfig>,
     pub(super) program: WorkerProgram,
     pub(super) launcher: Launcher,
+    groups: Groups,
     pub(super) afflictions: Afflictions,
     /// The job's revision that was written last, if one was.
     pub(super) revision: Option<u32>,
     start_telemetry: Option<StartTelemetry>,
     pub(super) telemetry: Option<Telemetry>,
     pub(super) memory: Memory,
-    /// How roles are started; without the devices that the job wants of this node none are.
-    pub(super) plan: Option<Result<WorkerPlan, NoSuchDevice>>,
+    /// How roles are started; without what the job wants of this node none are.
+    pub(super) plan: Option<Result<WorkerPlan, Lacking>>,
     /// The devices that there are.
     seen_devices: SeenDevices,
     pub(super) up: Option<mpsc::UnboundedSender<v1::NodeMessage>>,
@@ -85,6 +100,7 @@ pub(super) struct ActorParts {
     pub config: Arc<NodeConfig>,
     pub program: WorkerProgram,
     pub launcher: Launcher,
+    pub groups: Groups,
     pub start_telemetry: StartTelemetry,
     pub seen_devices: SeenDevices,
     pub upstream: watch::Sender<Option<Upstream>>,
@@ -101,6 +117,7 @@ impl Actor {
             config: parts.config,
             program: parts.program,
             launcher: parts.launcher,
+            groups: parts.groups,
             afflictions: Afflictions::default(),
             revision: None,
             start_telemetry: Some(parts.start_telemetry),
@@ -126,6 +143,7 @@ impl Actor {
         for (number, started) in actor.memory.started.clone() {
             actor.adopt(Incarnation(number), started);
         }
+        actor.launcher.sweep_groups(&[]);
         actor.remember();
         Ok(actor)
     }
@@ -138,7 +156,11 @@ impl Actor {
         } = started;
         let log = self.state.logs().join(format!("{id}.log"));
         let running = Running { pid, start_time };
-        if self.launcher.adopt(incarnation, running, Some(&log)) {
+        let group = role_life(id, incarnation);
+        if self
+            .launcher
+            .adopt(incarnation, running, Some(&log), Some(&group))
+        {
             tracing::info!("adopted {id} {incarnation} (pid {pid})");
         } else {
             self.memory.note(incarnation, None);
@@ -270,7 +292,7 @@ impl Actor {
         if let Err(error) = plan.lay_engines_key() {
             tracing::error!("programs here have no key of the engines: {error}");
         }
-        self.plan = Some(self.devices(job).map(|devices| plan.with_devices(devices)));
+        self.plan = Some(self.fitted(plan, job));
         let Some(start) = self.start_telemetry.take() else {
             return;
         };
@@ -285,15 +307,28 @@ impl Actor {
         }
     }
 
+    /// The plan with what this node has for it.
+    fn fitted(&self, plan: WorkerPlan, job: &Job) -> Result<WorkerPlan, Lacking> {
+        let devices = self.devices(job)?;
+        let limited = job.limited(self.pools(job), false);
+        let grouping = Grouping::prepare(self.groups.clone(), job, &limited);
+        let grouping = grouping.inspect_err(|error| tracing::error!("{error}"))?;
+        Ok(plan.with_devices(devices).grouped(grouping))
+    }
+
+    fn pools<'a>(&'a self, job: &'a Job) -> &'a BTreeMap<String, u32> {
+        let name = &self.config.name;
+        let of_job = job.nodes.iter().find(|node| node.name == *name);
+        match (&self.config.pools, of_job) {
+            (own, Some(node)) if own.is_empty() => &node.pools,
+            (own, _) => own,
+        }
+    }
+
     /// Which devices the slots of this node are.
     fn devices(&self, job: &Job) -> Result<SlotDevices, NoSuchDevice> {
         let name = &self.config.name;
-        let of_job = job.nodes.iter().find(|node| node.name == *name);
-        let pools = match (&self.config.pools, of_job) {
-            (own, Some(node)) if own.is_empty() => &node.pools,
-            (own, _) => own,
-        };
-        let devices = job.slot_devices(name, pools, &self.seen_devices);
+        let devices = job.slot_devices(name, self.pools(job), &self.seen_devices);
         match &devices {
             Err(error) => tracing::error!("{error}"),
             Ok(SlotDevices {

@@ -7,6 +7,7 @@ use super::memory::MemoryError;
 use super::proxy::RoleProxy;
 use super::renewal;
 use super::shards::Shards;
+use crate::grouping::groups_of;
 use crate::grpc::{ListenError, bind_unix, serve_roles};
 use crate::launcher::{Evidence, Launcher};
 use crate::nodes::{JoinToken, OutsideFiles};
@@ -117,7 +118,9 @@ pub async fn run(parts: NodeParts) -> Result<NodeEnd, NodeError> {
     let (evidence, collected) = unbounded_channel();
     let (events, link_events) = unbounded_channel();
     let (upstream, watched) = watch::channel(None);
-    let launcher = Launcher::new(exits).map_err(start("the launcher"))?;
+    let groups = groups_of(&state);
+    let launcher = Launcher::with_groups(exits, groups.clone());
+    let launcher = launcher.map_err(start("the launcher"))?;
     let config = Arc::new(config);
     let start_telemetry: StartTelemetry =
         Box::new(move |interval| Telemetry::start(interval, sources, sampled));
@@ -126,6 +129,7 @@ pub async fn run(parts: NodeParts) -> Result<NodeEnd, NodeError> {
         config: Arc::clone(&config),
         program: worker,
         launcher: launcher.clone(),
+        groups: groups.clone(),
         start_telemetry,
         seen_devices,
         upstream,
@@ -165,6 +169,9 @@ pub async fn run(parts: NodeParts) -> Result<NodeEnd, NodeError> {
     renewing.abort();
     if end.is_ok() {
         actor.clean_up();
+        // Killed a moment ago.
+        let forgetting = actor.launcher.clone();
+        let _ = tokio::task::spawn_blocking(move || forgetting.forget_groups()).await;
     }
     state.remove_sockets()?;
     end

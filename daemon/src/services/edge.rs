@@ -2,12 +2,13 @@
 use super::book::{Book, Entry};
 use super::end;
 use super::shim;
+use crate::grouping::service_life;
 use crate::launcher::{LaunchEvent, Launcher, Running, SERVICE_VARIABLE, owned_by};
 use crate::probe;
 use crate::tell::Tell;
 use crate::worker::WorkerPlan;
 use robust_proto::v1;
-use robust_shared::core::Exit;
+use robust_shared::core::{Exit, for_memory};
 use robust_shared::ids::Incarnation;
 use robust_shared::job::{Job, Needed, ServicePlace};
 use robust_shared::service::{self, Effect, Event, Plan, ServiceId};
@@ -81,7 +82,7 @@ impl Services {
         now: Time,
     ) -> io::Result<Self> {
         let (exits, launches) = unbounded_channel();
-        let launcher = Launcher::new(exits)?;
+        let launcher = Launcher::with_groups(exits, plan.grouping.groups().clone())?;
         tokio::spawn(forward(launches, events.clone()));
         let mut book = Book::open(plan.state.services_json())?;
         lend_all(&mut book, job, &plan)?;
@@ -118,7 +119,9 @@ impl Services {
             let at = found.iter().position(|(of, _)| *of == life);
             let running = at.map(|at| found.swap_remove(at).1);
             let log = shim::log_path(&self.plan, &entry.id);
-            let lives = running.filter(|r| self.launcher.adopt(life, *r, Some(&log)));
+            let group = service_life(&entry.id, life);
+            let adopts = |r: &Running| self.launcher.adopt(life, *r, Some(&log), Some(&group));
+            let lives = running.filter(adopts);
             match lives {
                 Some(running) => {
                     tracing::info!("adopted {} {life} (pid {})", entry.id, running.pid);
@@ -132,6 +135,11 @@ impl Services {
         end::kill(found).await?;
         self.book.save();
         Ok(())
+    }
+
+    /// Who starts and ends their processes.
+    pub fn launcher(&self) -> &Launcher {
+        &self.launcher
     }
 
     /// The addresses of all services, as role processes are told them; empty without any.
@@ -350,8 +358,11 @@ async fn forward(mut launches: UnboundedReceiver<LaunchEvent>, events: Tell<Serv
     }
 }
 
-/// What its shim said last, else how the shim itself ended.
+/// What the kernel says of its memory, or its shim said last, else how the shim itself ended.
 fn reason(exit: &Exit, tail: &str) -> String {
+    if let Some(said) = for_memory(tail) {
+        return said.to_owned();
+    }
     let last = tail.lines().last().unwrap_or_default();
     match (last.strip_prefix("error: "), exit) {
         (Some(said), _) => said.to_owned(),

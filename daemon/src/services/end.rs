@@ -79,6 +79,8 @@ impl Services {
         let clearing = move || homes.iter().for_each(|home| clear(home));
         // A panic in it was said.
         let _ = tokio::task::spawn_blocking(clearing).await;
+        let launcher = self.launcher.clone();
+        let _ = tokio::task::spawn_blocking(move || launcher.forget_groups()).await;
         self.book.settled().await;
         running
             .into_iter()

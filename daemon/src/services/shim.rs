@@ -72,5 +72,6 @@ pub(super) fn spec(
         env,
         log_path: log_path(plan, id),
         header: format!("=== {id} life {}", life.0),
+        group: plan.grouping.of_service(id, life),
     }
 }

@@ -26,7 +26,7 @@ mod shm;
 
 pub use job_file::{JobFileError, WrittenJob, write_job};
 pub use private::{Readers, make_private, make_private_dir, read_private, write_private};
-pub use shm::{give_back, make_snapshots, remove_of_earlier_boots, snapshot_dir};
+pub use shm::{give_back, make_snapshots, own_name, remove_of_earlier_boots, snapshot_dir};
 
 use crate::random;
 use std::fs;

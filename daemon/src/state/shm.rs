@@ -23,7 +23,7 @@ const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 /// The folder in shared memory that belongs to this state directory.
 pub fn snapshot_dir(state: &Path) -> PathBuf {
     match std::env::var_os(FOLDER_VARIABLE).filter(|folder| !folder.is_empty()) {
-        None => Path::new(SHARED_MEMORY).join(name(state)),
+        None => Path::new(SHARED_MEMORY).join(own_name(state)),
         Some(folder) => {
             let boot = std::fs::read_to_string(BOOT).unwrap_or_default();
             on_disk(Path::new(&folder), state, boot.trim())
@@ -31,7 +31,8 @@ pub fn snapshot_dir(state: &Path) -> PathBuf {
     }
 }
 
-fn name(state: &Path) -> String {
+/// What is a state directory's own outside of it is called so.
+pub fn own_name(state: &Path) -> String {
     let digest = blake3::hash(state.as_os_str().as_encoded_bytes()).to_hex();
     format!("{PREFIX}{}", &digest[..16])
 }
@@ -39,7 +40,7 @@ fn name(state: &Path) -> String {
 /// Memory forgets when the machine goes down, and so must a folder on a disk: of pages that were not
 /// written yet a slot's seal knows nothing. So every start of the machine has a folder of its own.
 fn on_disk(folder: &Path, state: &Path, boot: &str) -> PathBuf {
-    folder.join(name(state)).join(boot)
+    folder.join(own_name(state)).join(boot)
 }
 
 /// Makes the folder for snapshots, and on a disk the one around it: both names can be guessed.

@@ -8,6 +8,7 @@
 //!                                │
 //!                                └─► Namespace::connect, into the child's own network
 //! Hidden: folders that the child does not see, though its user may read them
+//! Groups: control groups, with which everything ends that a life started, and which limit what it uses
 //! ```
 //! The child stays in the caller's session and process group, so that who kills that group kills
 //! the child too. What leaves the group is found all the same: the caller is its tree's subreaper,
@@ -23,6 +24,7 @@
 //!   before the engine.
 mod apart;
 mod child;
+mod group;
 mod hidden;
 mod leftovers;
 mod maps;
@@ -39,6 +41,10 @@ mod unshared;
 
 pub use apart::apart;
 pub use child::{Child, ChildSpec, StartError, become_subreaper};
+pub use group::{
+    Controller, Door, Group, GroupError, GroupLimits, Groups, GroupsError, HOW_TO_HAVE_GROUPS,
+    MemoryLimit, Mounts,
+};
 pub use hidden::{Hidden, NotHidden, User, UserError};
 pub use leftovers::{ENGINE_VARIABLE, Leftover, leftovers};
 pub use netns::{Namespace, Way};

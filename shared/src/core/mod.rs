@@ -75,6 +75,7 @@ pub use ops::pause::PauseView;
 pub use ops::refusal::{Refusal, Reply};
 pub use output::*;
 pub use recover::budget::{Budget, Budgets, FaultKind, Strikes};
+pub use recover::cause::memory::{for_memory, killed_by_limit, killed_for_memory};
 pub use recover::cause::{Cause, Causes, Fingerprint, Recurring};
 pub use recover::deaths::Taken;
 pub use recover::incident::*;

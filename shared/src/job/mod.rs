@@ -14,12 +14,14 @@ mod command;
 mod devices;
 mod environment;
 mod error;
+mod limits;
 mod locate;
 mod moments;
 mod order;
 mod own_loop;
 mod placement;
 mod sections;
+mod size;
 mod units;
 mod update;
 mod validate;
@@ -36,18 +38,20 @@ pub use devices::{DEVICES_VARIABLE, NoSuchDevice, SeenDevices, SlotDevices};
 pub use environment::{PASSED, Passed};
 pub use error::{JobError, Location, Problem};
 pub(crate) use error::{from_toml, list, suggest};
+pub use limits::{Limited, Resource};
 pub(crate) use locate::Document;
 pub use moments::Moments;
 pub use order::WARMUP_RECIPE;
 pub use placement::{Place, ServicePlace};
 pub use sections::{
-    Agent, AgentCommand, Attaches, BatchShape, Canary, Checkpoint, Data, Detect, DetectValue,
-    Dtype, EngineHealth, EngineKind, EngineWeights, Flush, General, Ha, HideState, HybridMode,
-    Isolate, Kept, KeptStore, KindBudget, Launcher, Level, Mode, Model, ModelConfig, Needed, Node,
-    PauseMode, Policy, ProbeBy, PublishAfter, Ready, Restart, Rollout, RolloutCommand, Service,
-    ServiceHealth, Stop, StopSignal, Swap, Tool, Train, Trainer, TrainerCommand, TrainerReady,
-    Verification, WarmupSettings, Watch, WeightTransport, Weights,
+    Agent, AgentCommand, Attaches, BatchShape, Canary, Checkpoint, ControlGroups, Data, Detect,
+    DetectValue, Dtype, EngineHealth, EngineKind, EngineWeights, Flush, General, Ha, HideState,
+    HybridMode, Isolate, Kept, KeptStore, KindBudget, Launcher, Level, Limits, Mode, Model,
+    ModelConfig, Needed, Node, PauseMode, Policy, ProbeBy, PublishAfter, Ready, Restart, Rollout,
+    RolloutCommand, Service, ServiceHealth, Stop, StopSignal, Swap, Tool, Train, Trainer,
+    TrainerCommand, TrainerReady, Verification, WarmupSettings, Watch, WeightTransport, Weights,
 };
+pub use size::{MemorySize, NoSize};
 pub(crate) use units::seconds;
 pub use update::updatable;
 pub use validate::{BATCH_LIMIT, POOL_LIMIT};

@@ -103,6 +103,7 @@ impl Job {
                     "rollout.command",
                     "trainer.command",
                     "agent.command",
+                    "limits",
                     "service",
                 ]
                 .contains(&section(key)) =>
@@ -127,12 +128,13 @@ impl Job {
     }
 }
 
-/// The first part of a key, of a role's command both.
+/// The first part of a key, of a role's command both; a role's limits are of all roles alike.
 fn section(key: &str) -> &str {
     match key.split_once('.') {
         Some(("rollout", rest)) if rest.split('.').next() == Some("command") => "rollout.command",
         Some(("trainer", rest)) if rest.split('.').next() == Some("command") => "trainer.command",
         Some(("agent", rest)) if rest.split('.').next() == Some("command") => "agent.command",
+        Some((_, rest)) if rest.split('.').next() == Some("limits") => "limits",
         Some((first, _)) => first,
         None => key,
     }
@@ -234,6 +236,12 @@ mod tests {
                 "service.judge.replicas=3",
                 "unknown key `service.judge.replicas`; it is for the whole job: change it in the job \
                  file and start that anew",
+            ),
+            (
+                Role::Rollout,
+                "rollout.limits.memory=\"64GiB\"",
+                "unknown key `rollout.limits.memory`; it is for the whole job: change it in the job file \
+                 and start that anew",
             ),
             (
                 Role::Trainer,

@@ -64,6 +64,7 @@ impl Job {
         self.check_nodes()?;
         self.check_transport()?;
         self.check_devices()?;
+        self.check_limits()?;
         self.check_commands()
     }
 

@@ -173,6 +173,7 @@ impl Page {
             "bool" => "true or false".to_owned(),
             "f64" => "number".to_owned(),
             "u16" | "u32" | "u64" => "whole number".to_owned(),
+            "MemorySize" => "size, as `\"64GiB\"`".to_owned(),
             other => match self.types.enums.get(other) {
                 Some(item) => {
                     let words = words(item).into_iter();

@@ -1,6 +1,6 @@
 //! Exit rule: a process that ended, or could not be started, has failed. All roles, all phases.
 use super::{Rule, Verdict};
-use crate::core::recover::cause::{Cause, last_words};
+use crate::core::recover::cause::{Cause, last_words, memory};
 use crate::core::roster::instance::Instance;
 use crate::core::roster::instances::Current;
 use crate::core::state::State;
@@ -41,8 +41,12 @@ const COULD_NOT_START: i32 = 4;
 const WRONG_WEIGHTS: i32 = 7;
 
 /// The exit in words. Only a process that ended itself had something to say: its last `error:` line,
-/// else its last line; what one wrote before a signal struck it explains nothing.
+/// else its last line; what one wrote before a signal struck it explains nothing. What the kernel says of its
+/// memory explains every end.
 fn words(exit: &Exit, detail: &str) -> String {
+    if let Some(line) = memory::for_memory(detail) {
+        return format!("{exit}: {line}");
+    }
     let said = last_words(detail);
     match (exit, said) {
         (Exit::Code(code), Some(line)) if *code != 0 => format!("{exit}: {line}"),

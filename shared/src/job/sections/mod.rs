@@ -4,6 +4,7 @@ mod agent_command;
 mod command;
 mod detect;
 mod learn;
+mod limits;
 mod operate;
 mod program;
 mod roles;
@@ -18,6 +19,7 @@ pub use command::{
 };
 pub use detect::{Detect, DetectValue};
 pub use learn::{BatchShape, Data, Model, ModelConfig, Train, WarmupSettings};
+pub use limits::Limits;
 pub use operate::{
     CONTROLLERS, Checkpoint, Ha, KeptStore, KindBudget, Node, PublishAfter, Restart,
     WeightTransport, Weights,
@@ -25,5 +27,5 @@ pub use operate::{
 pub use program::{Ready, Stop, StopSignal};
 pub use roles::{Agent, Rollout, Swap, Tool, Trainer};
 pub use service::{Needed, Service, ServiceHealth};
-pub use task::{General, HideState, Mode, Policy};
+pub use task::{ControlGroups, General, HideState, Mode, Policy};
 pub use trainer_command::{Kept, Launcher, Level, TrainerCommand, TrainerReady, Watch};

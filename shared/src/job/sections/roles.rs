@@ -2,6 +2,7 @@
 use super::super::units::millis;
 use super::agent_command::AgentCommand;
 use super::command::{Dtype, RolloutCommand};
+use super::limits::Limits;
 use super::trainer_command::TrainerCommand;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -26,6 +27,9 @@ pub struct Trainer {
     /// Most ranks `robustctl scale` may ask for; any number if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<u32>,
+    /// What a rank may use of its machine.
+    #[serde(skip_serializing_if = "Limits::is_empty")]
+    pub limits: Limits,
     /// The user's own program. Absent: the built-in trainer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<TrainerCommand>,
@@ -40,6 +44,7 @@ impl Default for Trainer {
             node: None,
             min: 1,
             max: None,
+            limits: Limits::default(),
             command: None,
         }
     }
@@ -89,6 +94,9 @@ pub struct Rollout {
     pub dtype: Dtype,
     /// When a replica goes over to weights that it verified.
     pub swap: Swap,
+    /// What a replica, and one that shares a rank's slot, may use of its machine.
+    #[serde(skip_serializing_if = "Limits::is_empty")]
+    pub limits: Limits,
     /// The user's own engine. Absent: the built-in rollout.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<RolloutCommand>,
@@ -109,6 +117,7 @@ impl Default for Rollout {
             max_context: None,
             dtype: Dtype::Float32,
             swap: Swap::Step,
+            limits: Limits::default(),
             command: None,
         }
     }
@@ -139,6 +148,9 @@ pub struct Agent {
     pub durable_every_ms: u64,
     /// Limits of a tool's process.
     pub tool: Tool,
+    /// What a worker may use of its machine.
+    #[serde(skip_serializing_if = "Limits::is_empty")]
+    pub limits: Limits,
     /// The user's own environments. Absent: the built-in conversation with its calculator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<AgentCommand>,
@@ -156,6 +168,7 @@ impl Default for Agent {
             max_turns: 3,
             durable_every_ms: 250,
             tool: Tool::default(),
+            limits: Limits::default(),
             command: None,
         }
     }

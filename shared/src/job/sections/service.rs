@@ -1,5 +1,6 @@
 //! `[service.NAME]`: any other program that the job needs: a reward model, a judge, a tool server.
 use super::super::units::seconds;
+use super::limits::Limits;
 use super::program::{Ready, Stop, here, inherited, one};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -34,6 +35,9 @@ pub struct Service {
     /// The variables that it gets from robustd's environment; nothing else passes.
     #[serde(default = "inherited")]
     pub inherit: Vec<String>,
+    /// What a process of it may use of its machine.
+    #[serde(default, skip_serializing_if = "Limits::is_empty")]
+    pub limits: Limits,
     /// Ports that a life of it is lent: `{port}`, `{port1}` and on.
     #[serde(default = "one")]
     pub ports: u32,

@@ -68,6 +68,25 @@ impl HideState {
     }
 }
 
+/// Whether each process of the job that robustd starts has a control group of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ControlGroups {
+    /// Where robustd may make one. A process with `limits` is only started in one.
+    #[default]
+    Auto,
+    /// A process for which none can be made is not started.
+    Require,
+    /// None has one.
+    Off,
+}
+
+impl ControlGroups {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// `[job]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -99,6 +118,10 @@ pub struct General {
     /// memory, but for their own folders.
     #[serde(skip_serializing_if = "HideState::is_default")]
     pub hide_state: HideState,
+    /// Whether each life of a role or service is in a control group of its own, with which everything that it
+    /// started ends, wherever it went.
+    #[serde(skip_serializing_if = "ControlGroups::is_default")]
+    pub control_groups: ControlGroups,
     /// Seconds a role's process waits for a daemon to answer before it gives up.
     pub daemon_grace_s: f64,
 }
@@ -131,6 +154,7 @@ impl Default for General {
             protected: false,
             pass_env: Vec::new(),
             hide_state: HideState::default(),
+            control_groups: ControlGroups::default(),
             daemon_grace_s: 60.0,
         }
     }

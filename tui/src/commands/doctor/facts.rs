@@ -1,6 +1,6 @@
 //! What was found on a machine: plain values, so that verdicts can be tested without the machine and
 //! facts of one machine be judged on another.
-use robust_shared::job::{EngineKind, HideState, Isolate, WeightTransport};
+use robust_shared::job::{ControlGroups, EngineKind, HideState, Isolate, WeightTransport};
 use robust_shared::trial::{Ended, Failure, Up};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -85,6 +85,20 @@ pub struct JobFacts {
     /// Variables that are set here and pass to no process of the job.
     #[serde(default)]
     pub held_back: Vec<String>,
+    /// Whether its lives can be in control groups.
+    #[serde(default)]
+    pub groups: Option<GroupFacts>,
+}
+
+/// The control groups of a job's lives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupFacts {
+    /// What the job asks for.
+    pub asked: ControlGroups,
+    /// The keys of the job file that limit what runs on its first node.
+    pub limits: Vec<String>,
+    /// Of which versions they would be, as this user and from where this program runs.
+    pub found: Found<String>,
 }
 
 /// The memory that the processes of a built-in role take.

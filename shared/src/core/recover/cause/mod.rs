@@ -11,9 +11,11 @@
 //! where that is in doubt they are two: the budgets by kind of fault ([`super::budget`]) go on beside this.
 //!
 //! A death that came from outside has none: a kill, a lost node, failing hardware, a process that does
-//! nothing. It says nothing of what the role will do next time.
+//! nothing. It says nothing of what the role will do next time. A kill because the role reached its own limit
+//! of memory is none of those.
 mod count;
 mod fold;
+pub mod memory;
 mod raised;
 mod read;
 #[cfg(test)]
@@ -75,6 +77,9 @@ pub struct Cause {
 impl Cause {
     /// Of a process that ended, by the end of its log. None where it was ended from outside.
     pub fn of_exit(exit: &Exit, log: &str) -> Option<Self> {
+        if let Some(line) = memory::by_limit(log) {
+            return Self::new("", Some(line), None);
+        }
         let ended_itself = match exit {
             Exit::Code(code) => is_own(*code),
             Exit::Signal(signal) => OWN_SIGNALS.contains(signal),

@@ -250,3 +250,33 @@ fn no_more_causes_are_kept_than_a_bound_and_the_oldest_goes() {
     assert_eq!(causes.in_a_row(Fingerprint(1)), 0, "seen longest ago");
     assert_eq!(causes.0.len(), CAUSES_KEPT);
 }
+
+#[test]
+fn a_kill_by_the_roles_own_limit_of_memory_is_a_cause_and_one_of_the_machines_is_none() {
+    let by = |limit: &str, key| format!("step 3\n{}", memory::killed_by_limit(limit, key));
+    let of = |log: &str| signal(9, log);
+    let small = of(&by("64MiB", "rollout.limits.memory"));
+    assert_eq!(
+        words(small.clone()),
+        "the kernel killed a process of it for want of memory: its limit of 64MiB (rollout.limits.memory) \
+         was reached; raise it, or have what runs there need less"
+    );
+    // Its shim says how the engine ended, and so does an adopted process's end.
+    let of_shim = format!(
+        "error: the engine was ended by SIGKILL\n{}",
+        by("64MiB", "rollout.limits.memory")
+    );
+    assert_eq!(
+        code(5, &of_shim).map(|c| c.fingerprint),
+        small.clone().map(|c| c.fingerprint)
+    );
+    let other = of(&by("64MiB", "agent.limits.memory"));
+    assert_ne!(other.map(|c| c.fingerprint), small.map(|c| c.fingerprint));
+    assert_eq!(
+        of(&memory::killed_for_memory(
+            3,
+            "/sys/fs/cgroup/memory.events"
+        )),
+        None
+    );
+}

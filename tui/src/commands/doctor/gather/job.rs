@@ -1,5 +1,6 @@
 //! What a job file asks of a machine.
 use super::super::facts::{Found, JobFacts, RoleMemory};
+use super::groups;
 use robust_ckpt::WeightFiles;
 use robust_shared::footprint::{Need, Shape};
 use robust_shared::ids::Role;
@@ -57,6 +58,7 @@ pub(super) fn read(path: &Path) -> Found<JobFacts> {
         devices: None,
         held_back: job
             .held_back(std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned())),
+        groups: Some(groups::look(&job)),
     })
 }
 

@@ -4,6 +4,7 @@ mod commands;
 mod devices;
 mod disk;
 mod folders;
+mod groups;
 mod job;
 mod network;
 mod peers;

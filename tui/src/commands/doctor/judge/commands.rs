@@ -1,6 +1,7 @@
 //! The job's own programs: engines and services.
 use super::super::check::Check;
 use super::super::facts::{CommandFacts, EngineFacts, Facts, Found, HiddenFacts, JobFacts};
+use super::groups;
 use super::machine::SNAPSHOTS;
 use crate::format::bytes;
 use robust_shared::job::{EngineKind, HideState, Isolate};
@@ -10,7 +11,8 @@ const VERSIONS: u64 = 2;
 
 pub(super) fn all(facts: &Facts) -> Vec<Check> {
     let job = facts.job.as_ref().and_then(|job| job.as_ref().ok());
-    let mut checks: Vec<Check> = job.and_then(environment).into_iter().collect();
+    let of_job = [job.and_then(environment), job.and_then(groups::check)];
+    let mut checks: Vec<Check> = of_job.into_iter().flatten().collect();
     for command in job.into_iter().flat_map(|job| &job.commands) {
         checks.push(program(command));
         checks.push(variables(command));

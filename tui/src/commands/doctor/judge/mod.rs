@@ -1,6 +1,7 @@
 //! From facts to verdicts. Nothing here looks at the machine.
 mod commands;
 mod devices;
+mod groups;
 mod machine;
 mod network;
 mod programs;

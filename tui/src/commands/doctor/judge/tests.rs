@@ -2,13 +2,13 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 use super::super::check::Verdict;
 use super::super::facts::{
-    Address, Answer, CommandFacts, EngineFacts, Folder, Found, HiddenFacts, JobFacts, Limit, Peer,
-    Port, Process, RoleMemory, Ucx, Written,
+    Address, Answer, CommandFacts, EngineFacts, Folder, Found, GroupFacts, HiddenFacts, JobFacts,
+    Limit, Peer, Port, Process, RoleMemory, Ucx, Written,
 };
 use super::*;
 use crate::commands::doctor::{Saved, text};
 use crate::paint::Paint;
-use robust_shared::job::{EngineKind, HideState, Isolate, WeightTransport};
+use robust_shared::job::{ControlGroups, EngineKind, HideState, Isolate, WeightTransport};
 use std::path::Path;
 
 fn fixture(name: &str) -> Facts {
@@ -172,6 +172,30 @@ fn a_model_that_a_programs_user_may_not_read_is_said_before_the_program_fails_fo
     };
     assert_eq!(found(Ok(())), Verdict::Ok);
     assert_eq!(found(Err("Permission denied".to_owned())), Verdict::Fail);
+}
+
+#[test]
+fn limits_that_nobody_would_hold_to_are_said_with_the_way_out() {
+    let found = |asked, limits: &[&str], found: Found<&str>| {
+        with("control groups", |facts| {
+            let job = facts.job.as_mut().and_then(|job| job.as_mut().ok());
+            job.unwrap().groups = Some(GroupFacts {
+                asked,
+                limits: limits.iter().map(|key| (*key).to_owned()).collect(),
+                found: found.map(str::to_owned),
+            });
+        })
+    };
+    let no = || Err("no control group can be made here (read-only)".to_owned());
+    let limits = ["rollout.limits.memory"];
+    assert_eq!(
+        found(ControlGroups::Auto, &limits, Ok("version 2")),
+        Verdict::Ok
+    );
+    assert_eq!(found(ControlGroups::Auto, &[], no()), Verdict::Ok);
+    assert_eq!(found(ControlGroups::Auto, &limits, no()), Verdict::Fail);
+    assert_eq!(found(ControlGroups::Require, &[], no()), Verdict::Fail);
+    assert_eq!(found(ControlGroups::Off, &[], no()), Verdict::Ok);
 }
 
 /// The verdict on a healthy machine with one thing changed.
