@@ -4,6 +4,7 @@
 
 mod capture;
 mod cluster;
+mod controllers;
 mod edit;
 mod engines;
 mod invariants;
@@ -16,6 +17,7 @@ mod weights;
 
 pub use capture::Capture;
 pub use cluster::Cluster;
+pub use controllers::Controllers;
 pub use edit::JobFile;
 pub use engines::engine_process;
 pub use invariants::{Watcher, assert_consumed_once, consumed_once};
