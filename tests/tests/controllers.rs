@@ -6,12 +6,13 @@ use serde_json::Value;
 use std::time::{Duration, Instant};
 
 const SLOTS: &[(&str, i64)] = &[("train", 1), ("rollout", 1), ("agent", 1)];
+const MORE: &[(&str, i64)] = &[("train", 1), ("rollout", 2), ("agent", 1)];
 const PER_STEP: usize = 16;
 
 fn start(steps: i64) -> Option<Controllers> {
     let job = JobFile::small()
         .set("job", "steps", steps)
-        .nodes(&[("a", SLOTS), ("b", SLOTS)]);
+        .nodes(&[("a", SLOTS), ("b", MORE)]);
     let mut all = Controllers::start(&job, 3)?;
     all.join("a");
     all.join("b");
