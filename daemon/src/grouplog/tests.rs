@@ -1,5 +1,5 @@
 //! Stores with a log, and stores that are made of one.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 use super::*;
 use crate::state::{StateDir, write_private};
 use crate::store::{Options, Replica, Store};

@@ -11,11 +11,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::AsyncBufReadExt;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::client::TlsStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 const CONNECT: Duration = Duration::from_secs(3);
+/// Before one of several that is not there is tried again.
+const AGAIN: Duration = Duration::from_millis(100);
 
 const OTHER_LEADER: &str = "it did not certify this node, has replaced its secret since, or is another leader: give a join \
      token with --token-file (`robustctl token create` where the leader runs makes one)";
@@ -65,6 +67,20 @@ impl Way {
         connected.map_err(|error| self.broken(&error))
     }
 
+    /// The same; of several, one that is not there is tried again for as long as another may keep silent, which is none
+    /// that leads: who is frozen takes connections, and hides nobody who leads by then.
+    async fn patiently(&self, of: usize) -> Result<Channel, Broken> {
+        let began = Instant::now();
+        loop {
+            match self.connect().await {
+                Err(Broken::Lost(_)) if of > 1 && began.elapsed() < HANDSHAKE => {
+                    sleep(AGAIN).await;
+                }
+                ended => return ended,
+            }
+        }
+    }
+
     /// The same, made with the first call.
     pub fn connect_lazy(&self) -> Result<Channel, Broken> {
         let endpoint = self.endpoint()?;
@@ -81,7 +97,7 @@ impl Way {
             .map(|leader| {
                 let way = way(leader);
                 async move {
-                    let connected = way.connect().await;
+                    let connected = way.patiently(leaders.len()).await;
                     connected.map(|channel| (way, channel))
                 }
             })

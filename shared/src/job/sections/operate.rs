@@ -104,8 +104,8 @@ pub struct Ha {
     /// The authority that stands for etcd's members.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etcd_authority: Option<PathBuf>,
-    /// Seconds after which a leader that etcd has not heard leads no more. etcd grants 2 s at least, or 1 s where its
-    /// election timeout is 500 ms.
+    /// Seconds after which the place of a leader that etcd has not heard is free; a leader that etcd has not answered for
+    /// three fifths of that leads no more. More than etcd's own members need to choose their leader.
     #[serde(default = "lease_s")]
     pub lease_s: f64,
     /// Seconds of a leader's silence after which another controller, which etcd hears, takes its place.
@@ -114,7 +114,7 @@ pub struct Ha {
 }
 
 fn lease_s() -> f64 {
-    2.0
+    5.0
 }
 
 fn silence_s() -> f64 {
