@@ -171,6 +171,8 @@ impl Attached {
         self.epoch = epoch;
         self.at = at;
         self.broken = false;
+        // A file that came with the group that failed is perhaps not there.
+        self.carried.again();
         Ok(())
     }
 }

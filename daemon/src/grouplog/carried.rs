@@ -106,25 +106,30 @@ impl Carried {
         })
     }
 
-    fn found(&self) -> BTreeMap<String, Vec<u8>> {
-        let entries = std::fs::read_dir(&self.root)
-            .into_iter()
-            .flatten()
-            .flatten();
-        let wanted = entries.filter_map(|entry| {
-            let name = entry.file_name().into_string().ok()?;
-            let wanted = is_open(&name) || self.seal.is_some() && is_secret(&name);
-            let small = entry
-                .metadata()
-                .is_ok_and(|m| m.is_file() && m.len() <= MOST_BYTES);
-            // One that is gone between is found gone the next time.
-            let contents = std::fs::read(entry.path()).ok();
-            contents
-                .filter(|_| wanted && small)
-                .map(|contents| (name, contents))
-        });
-        wanted.collect()
+    /// What the log has of them is not known any more: all of them go along with the next group.
+    pub(super) fn again(&mut self) {
+        self.known.clear();
+        self.seen = None;
     }
+
+    fn found(&self) -> BTreeMap<String, Vec<u8>> {
+        let names = carried_in(&self.root, self.seal.is_some()).into_iter();
+        // One that is gone between is found gone the next time.
+        let read = |name: String| Some((name.clone(), std::fs::read(self.root.join(name)).ok()?));
+        names.filter_map(read).collect()
+    }
+}
+
+/// The names of the files in a state directory that go along; with secrets or without.
+pub(super) fn carried_in(root: &Path, with_secrets: bool) -> Vec<String> {
+    let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
+    let wanted = entries.filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let wanted = is_open(&name) || with_secrets && is_secret(&name);
+        let small = |m: std::fs::Metadata| m.is_file() && m.len() <= MOST_BYTES;
+        (wanted && entry.metadata().is_ok_and(small)).then_some(name)
+    });
+    wanted.collect()
 }
 
 fn modified(root: &Path) -> Option<SystemTime> {

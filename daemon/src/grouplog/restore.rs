@@ -1,7 +1,7 @@
 //! A state directory made of the job's log.
 use super::begin::tip;
-use super::carried::opened;
-use crate::state::{StateDir, StateDirError, write_private};
+use super::carried::{carried_in, opened};
+use crate::state::{StateDir, StateDirError, remove_if_there, write_private};
 use crate::store::{Replica, StoreError};
 use robust_grouplog::{Base, GroupLog, LogError, Position, Seal, SealError};
 use robust_remote::{Remote, RemoteError};
@@ -149,7 +149,8 @@ enum StoreOrLog {
     Log(#[from] LogError),
 }
 
-/// Writes the files that came with the store into the state directory.
+/// Writes the files that came with the store into the state directory, and removes those of their kinds that did not: what
+/// an earlier term of this controller left, such as an authority that was dropped since, comes not back.
 ///
 /// # Errors
 /// When one cannot be written, or does not open with the secret.
@@ -158,7 +159,13 @@ pub fn write_files(
     state: &StateDir,
     seal: Option<&Seal>,
 ) -> Result<(), RestoreError> {
-    for (name, kept) in replica.files()? {
+    let files = replica.files()?;
+    for name in carried_in(state.root(), seal.is_some()) {
+        if !files.iter().any(|(kept, _)| *kept == name) {
+            remove_if_there(&state.root().join(name))?;
+        }
+    }
+    for (name, kept) in files {
         match opened(&name, &kept, seal)? {
             Some(contents) => write_private(&state.root().join(&name), &contents)?,
             None => tracing::warn!(

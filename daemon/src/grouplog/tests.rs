@@ -260,6 +260,26 @@ async fn another_secret_opens_nothing() {
 }
 
 #[tokio::test]
+async fn a_file_that_was_dropped_since_comes_not_back_with_who_had_it() {
+    let site = Site::new();
+    let machine = site.open("a").await.unwrap();
+    let before = machine.state.authority_before_key();
+    write_private(&machine.state.authority_key(), b"new").unwrap();
+    write_private(&before, b"old").unwrap();
+    machine.store.sync().await.unwrap();
+    let other = site.state("b");
+    write_private(&other.authority_before_key(), b"of an earlier term").unwrap();
+    std::fs::remove_file(&before).unwrap();
+    machine.store.sync().await.unwrap();
+    let place = machine.store.place_in_log().unwrap().0.unwrap();
+    let mut replica = Replica::open(other.root()).unwrap();
+    newest(&site.log(), &mut replica, &place).await.unwrap();
+    write_files(&replica, &other, Some(&Seal::new(SECRET).unwrap())).unwrap();
+    assert_eq!(std::fs::read(other.authority_key()).unwrap(), b"new");
+    assert!(!other.authority_before_key().exists());
+}
+
+#[tokio::test]
 async fn a_replica_follows_group_by_group_and_begins_anew_where_it_has_to() {
     let site = Site::new();
     let machine = site.open("a").await.unwrap();
