@@ -139,6 +139,12 @@ impl Controllers {
         }
     }
 
+    /// Waits for the end of a controller; its exit code.
+    pub fn end_of(&mut self, which: usize) -> i32 {
+        let mut child = self.daemons[which].take().expect("it runs");
+        child.wait().expect("it ends").code().unwrap_or(-1)
+    }
+
     /// What a controller answers, if it leads.
     pub fn asked(&self, which: usize, args: &[&str]) -> Option<Value> {
         let out = Command::new(bin("robustctl"))

@@ -134,6 +134,7 @@ fn a_leader_that_is_asked_to_end_hands_over_at_once() {
         all.logs()
     );
     assert_eq!(roles, all.roles(), "{}", all.logs());
+    assert_eq!(all.end_of(first), 143, "{}", all.logs());
     all.launch(first);
     finish(all, 10);
 }

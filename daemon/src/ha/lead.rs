@@ -10,6 +10,7 @@ use robust_arbiter::{
 use robust_grouplog::Position;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::sleep;
@@ -29,6 +30,8 @@ pub struct Lead {
     /// The head as it was put last, with the change that put it; none: there is none yet.
     head: Mutex<Option<(Head, Revision)>>,
     keeper: Mutex<Option<Keeper>>,
+    /// The place was given up: the program ends.
+    resigned: AtomicBool,
 }
 
 impl Lead {
@@ -45,6 +48,7 @@ impl Lead {
             lease,
             head: Mutex::new(head),
             keeper: Mutex::new(Some(keeper)),
+            resigned: AtomicBool::new(false),
         })
     }
 
@@ -94,6 +98,7 @@ impl Lead {
 
     /// Gives the place up, in order: somebody else leads within moments.
     pub async fn resign(&self) {
+        self.resigned.store(true, Ordering::Release);
         let keeper = self
             .keeper
             .lock()
@@ -180,6 +185,10 @@ impl Register for Lead {
     }
 
     fn step_down(&self, why: &str) -> ! {
+        // What is refused since the place was given up is nobody's, and the program ends in a moment.
+        while self.resigned.load(Ordering::Acquire) {
+            std::thread::park();
+        }
         begin_anew(why)
     }
 }
@@ -192,5 +201,5 @@ pub(super) fn begin_anew(why: &str) -> ! {
     let name = arguments.next().unwrap_or_default();
     let error = Command::new(program).arg0(name).args(arguments).exec();
     tracing::error!("it cannot begin anew: {error}");
-    std::process::exit(crate::cli::ExitCode::Failed as i32)
+    std::process::exit(1)
 }

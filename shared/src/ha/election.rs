@@ -105,8 +105,7 @@ enum Part {
         leader: Leader,
         /// When the leader was last seen to live.
         sign: Time,
-        /// The own signs since then that were answered one after the other without a gap: when the first one was given,
-        /// and when the last answer came.
+        /// The answers to own signs since then that came one after the other without a gap: the first and the last.
         answered: Option<(Time, Time)>,
         revoked: bool,
     },
@@ -167,6 +166,12 @@ impl Election {
 
     /// What it does about something that it heard.
     pub fn handle(&mut self, now: Time, event: Event) -> Option<Act> {
+        let act = self.hear(now, event);
+        // Whatever was heard, time passed before it was.
+        act.or_else(|| self.tick(now))
+    }
+
+    fn hear(&mut self, now: Time, event: Event) -> Option<Act> {
         match event {
             Event::Seen(leader) => self.seen(now, leader),
             Event::Sign => {
@@ -180,17 +185,17 @@ impl Election {
                 match &mut self.part {
                     Part::Following { sign, answered, .. } if given > *sign => {
                         let without_gap = answered.filter(|(_, last)| now.since(*last) <= gap);
-                        let since = without_gap.map_or(given, |(since, _)| since);
+                        let since = without_gap.map_or(now, |(since, _)| since);
                         *answered = Some((since, now));
                     }
                     Part::Leading { held, .. } => *held = (*held).max(given),
                     _ => {}
                 }
-                self.tick(now)
+                None
             }
             Event::Won { epoch, asked } => {
                 self.part = Part::Leading { epoch, held: asked };
-                self.tick(now)
+                None
             }
             Event::Lost => {
                 if self.part == Part::Asking {
@@ -199,7 +204,7 @@ impl Election {
                 None
             }
             Event::LeaseOver => self.end("its lease is over"),
-            Event::Tick => self.tick(now),
+            Event::Tick => None,
         }
     }
 
