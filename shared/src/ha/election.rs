@@ -193,6 +193,8 @@ impl Election {
                 }
                 None
             }
+            // Only who asked, and has not ended since, can have won.
+            Event::Won { .. } if self.part != Part::Asking => None,
             Event::Won { epoch, asked } => {
                 self.part = Part::Leading { epoch, held: asked };
                 None
