@@ -113,6 +113,8 @@ pub struct Core {
     rejoin: bool,
     /// Until then nobody is judged: what they said while nobody listened is being heard.
     hears_until: Time,
+    /// Lives with smaller numbers began under an earlier daemon: what they did after its last record is not known here.
+    own_from: Incarnation,
 }
 
 /// Parts that make each other possible are done with each other after so many passes at most; what is left
@@ -144,9 +146,11 @@ impl Core {
             // Scaled while it ran: what is there counts, not what it began with.
             config.set_count(role, s.roster.instances().wanted(role));
         }
+        let own_from = s.roster.next_incarnation();
         let mut core = Self {
             config,
             s,
+            own_from,
             timers: Timers::default(),
             next_config: None,
             out: Effects::default(),

@@ -84,7 +84,9 @@ impl Core {
         }
         verdict.exited = at;
         verdict.explained = *exit == Exit::Code(WRONG_WEIGHTS);
-        verdict.startup_error = failed_start.then_some(words);
+        // A life of an earlier daemon may have served, and this one was not told.
+        let is_known = current.incarnation >= self.own_from || i.was_attached();
+        verdict.startup_error = (failed_start && is_known).then_some(words);
         verdict.never_served = i.was_attached() && !has_served(&self.s, i.id().role);
         self.fault(verdict);
     }

@@ -127,3 +127,48 @@ fn an_engine_that_ends_unasked_has_failed_though_its_code_is_zero() {
     );
     assert!(s.life(FIRST) > before);
 }
+
+/// A job of which an engine was started and has not linked, as far as is on record; with the engine's number.
+fn started() -> (Core, Incarnation) {
+    let mut core = Core::new(config());
+    let now = Time(1_000_000);
+    core.handle(now, Input::Start);
+    let mut life = None;
+    while let Some(output) = core.poll_output() {
+        if let Output::Spawn {
+            id, incarnation, ..
+        } = output
+        {
+            let pid = 7;
+            core.handle(now, Input::Role(incarnation, RoleEvent::Spawned { pid }));
+            life = life.or((id == FIRST).then_some(incarnation));
+        }
+    }
+    (core, life.unwrap())
+}
+
+fn ends(core: &mut Core, life: Incarnation) {
+    let event = RoleEvent::Exited {
+        at: None,
+        exit: Exit::Code(6),
+        detail: "error: a worker ended".to_owned(),
+    };
+    core.handle(Time(2_000_000), Input::Role(life, event));
+}
+
+#[test]
+fn an_engine_of_an_earlier_daemon_may_have_served_after_the_last_record_and_does_not_fail_the_job()
+{
+    let (mut core, life) = started();
+    ends(&mut core, life);
+    assert!(core.state().outcome().is_some());
+    let (core, life) = started();
+    let mut core = Core::restore(config(), core.state().clone());
+    core.handle(Time(1_500_000), Input::Start);
+    ends(&mut core, life);
+    assert!(
+        core.state().outcome().is_none(),
+        "{:?}",
+        core.state().outcome()
+    );
+}
