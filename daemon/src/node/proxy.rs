@@ -1,5 +1,5 @@
 //! The role socket of a node: what roles say goes to the leader, what it answers comes back.
-use super::relay::Relay;
+use super::relay::{LEFT, Relay};
 use super::shards::Shards;
 use super::{Upstream, UpstreamWatch};
 use crate::grpc::{MAX_MESSAGE_BYTES, Origin};
@@ -20,6 +20,14 @@ const IN_FLIGHT: usize = 64;
 /// A process can be quicker than its launcher takes note of it.
 const PATIENCE: (u32, Duration) = (40, Duration::from_millis(50));
 
+/// Ends when the node goes to another leader, or to none: one that is frozen ends no connection by itself.
+async fn left(mut ways: UpstreamWatch, from: &Upstream) {
+    let is_other =
+        |now: &Option<Upstream>| now.as_ref().is_none_or(|now| now.session != from.session);
+    // Without a watch the node itself ends.
+    let _ = ways.wait_for(is_other).await;
+}
+
 /// See the module's doc.
 #[derive(Clone)]
 pub(super) struct RoleProxy {
@@ -37,6 +45,25 @@ impl RoleProxy {
 
     fn client(upstream: &Upstream) -> RoleHostClient<Channel> {
         RoleHostClient::new(upstream.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
+    }
+
+    /// What the leader answers to a role's call.
+    async fn ask<T, R, F>(
+        &self,
+        request: Request<T>,
+        incarnation: u64,
+        call: impl FnOnce(RoleHostClient<Channel>, Request<T>) -> F,
+    ) -> Result<Response<R>, Status>
+    where
+        F: Future<Output = Result<Response<R>, Status>>,
+    {
+        self.check(&request, incarnation)?;
+        let upstream = self.upstream()?;
+        let request = upstream.request(request.into_inner());
+        tokio::select! {
+            answered = call(Self::client(&upstream), request) => answered,
+            () = left(self.upstream.clone(), &upstream) => Err(Status::unavailable(LEFT)),
+        }
     }
 
     /// Whether this very process was started here.
@@ -92,10 +119,11 @@ impl RoleHost for RoleProxy {
         // There is room: it is the first.
         let _ = up.send(hello).await;
         let attaching = upstream.request(ReceiverStream::new(outgoing));
-        let heard = Self::client(&upstream)
-            .attach(attaching)
-            .await?
-            .into_inner();
+        let mut leader = Self::client(&upstream);
+        let heard = tokio::select! {
+            heard = leader.attach(attaching) => heard?.into_inner(),
+            () = left(self.upstream.clone(), &upstream) => return Err(Status::unavailable(LEFT)),
+        };
         let (down, messages) = mpsc::channel(IN_FLIGHT);
         let relay = Relay {
             upstream,
@@ -105,7 +133,12 @@ impl RoleHost for RoleProxy {
             up,
             down,
         };
-        tokio::spawn(relay.run(said, heard));
+        let ways = self.upstream.clone();
+        tokio::spawn(async move {
+            let way = relay.upstream.clone();
+            let left = left(ways, &way);
+            relay.run((said, heard), left).await;
+        });
         Ok(Response::new(ReceiverStream::new(messages)))
     }
 
@@ -113,49 +146,54 @@ impl RoleHost for RoleProxy {
         &self,
         request: Request<v1::RouteRequest>,
     ) -> Result<Response<v1::RouteReply>, Status> {
-        self.check(&request, request.get_ref().incarnation)?;
-        let upstream = self.upstream()?;
-        let request = upstream.request(request.into_inner());
-        Self::client(&upstream).route(request).await
+        let life = request.get_ref().incarnation;
+        self.ask(request, life, |mut leader, request| async move {
+            leader.route(request).await
+        })
+        .await
     }
 
     async fn release_route(
         &self,
         request: Request<v1::ReleaseRouteRequest>,
     ) -> Result<Response<v1::Ack>, Status> {
-        self.check(&request, request.get_ref().incarnation)?;
-        let upstream = self.upstream()?;
-        let request = upstream.request(request.into_inner());
-        Self::client(&upstream).release_route(request).await
+        let life = request.get_ref().incarnation;
+        self.ask(request, life, |mut leader, request| async move {
+            leader.release_route(request).await
+        })
+        .await
     }
 
     async fn append_turn(
         &self,
         request: Request<v1::AppendTurnRequest>,
     ) -> Result<Response<v1::Ack>, Status> {
-        self.check(&request, request.get_ref().incarnation)?;
-        let upstream = self.upstream()?;
-        let request = upstream.request(request.into_inner());
-        Self::client(&upstream).append_turn(request).await
+        let life = request.get_ref().incarnation;
+        self.ask(request, life, |mut leader, request| async move {
+            leader.append_turn(request).await
+        })
+        .await
     }
 
     async fn append_spans(
         &self,
         request: Request<v1::AppendSpansRequest>,
     ) -> Result<Response<v1::Ack>, Status> {
-        self.check(&request, request.get_ref().incarnation)?;
-        let upstream = self.upstream()?;
-        let request = upstream.request(request.into_inner());
-        Self::client(&upstream).append_spans(request).await
+        let life = request.get_ref().incarnation;
+        self.ask(request, life, |mut leader, request| async move {
+            leader.append_spans(request).await
+        })
+        .await
     }
 
     async fn finish_trajectory(
         &self,
         request: Request<v1::FinishTrajectoryRequest>,
     ) -> Result<Response<v1::Ack>, Status> {
-        self.check(&request, request.get_ref().incarnation)?;
-        let upstream = self.upstream()?;
-        let request = upstream.request(request.into_inner());
-        Self::client(&upstream).finish_trajectory(request).await
+        let life = request.get_ref().incarnation;
+        self.ask(request, life, |mut leader, request| async move {
+            leader.finish_trajectory(request).await
+        })
+        .await
     }
 }

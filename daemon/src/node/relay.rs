@@ -5,6 +5,9 @@ use robust_proto::v1::{self, call, call_reply, host_message, role_message};
 use tokio::sync::mpsc;
 use tonic::{Code, Status, Streaming};
 
+/// What a role hears whose node went to another leader; it asks again.
+pub(super) const LEFT: &str = "this node has left the leader that was asked";
+
 /// Both directions of a link; the end of one is the end of both.
 pub(super) struct Relay {
     pub upstream: Upstream,
@@ -39,12 +42,14 @@ fn refusal(call_id: u64, status: &Status) -> v1::CallReply {
 }
 
 impl Relay {
+    /// Until either side leaves, or the node `left` the leader.
     pub async fn run(
         self,
-        mut said: Streaming<v1::RoleMessage>,
-        mut heard: Streaming<v1::HostMessage>,
+        (mut said, mut heard): (Streaming<v1::RoleMessage>, Streaming<v1::HostMessage>),
+        left: impl Future<Output = ()>,
     ) {
         let over = tokio::select! {
+            () = left => Over(Status::unavailable(LEFT)),
             Err(over) = self.upward(&mut said) => over,
             Err(over) = self.downward(&mut heard) => over,
             else => return,
