@@ -1,5 +1,6 @@
 //! The program: command line, checks before anything starts, order of beginning and end.
 mod args;
+mod assemble;
 mod checks;
 mod clients;
 mod failure;

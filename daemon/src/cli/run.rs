@@ -7,6 +7,7 @@
 //! ```
 //! Nothing is started before everything that can be checked is.
 use super::args::{Args, Command, ExitCode};
+use super::assemble::assemble;
 use super::checks::{Prepared, prepare};
 use super::failure::Failure;
 use super::inspect::{self, until_stopped};
@@ -18,32 +19,26 @@ use super::signals::{self, Asked};
 use super::warmup;
 use crate::audit::Audit;
 use crate::bench::{self, BenchArgs};
-use crate::ckpt::{self, Checkpointer, RemoteConfig, Uploader};
-use crate::control::Far;
-use crate::driver::{self, Clock, Driver, Event, Events, Feeds, Frame, Parts, Past, World};
+use crate::driver::{self, Clock, Driver, Event, Events, Feeds, Frame, Past};
 use crate::grouping::{Grouping, groups_of};
 use crate::grouplog::Logging;
 use crate::grpc::{self, ControlService, RoleHostService, bind_unix, serve_tcp};
 use crate::ha::Lead;
-use crate::launcher::Launcher;
 use crate::launcher::{SlowArgs, slow_down};
 use crate::leases::Leases;
-use crate::nodes::{Authorities, Digests, Members, Shards};
+use crate::nodes::{Authorities, Digests};
 use crate::report::report;
 use crate::router::Serving;
 use crate::services::{self, Services};
 use crate::state::{StateDir, give_back, make_snapshots, remove_of_earlier_boots, write_job};
 use crate::store::lock::StateLock;
 use crate::store::{OpenNote, Options, Quota, Store};
-use crate::telemetry::Telemetry;
 use crate::tell::Tell;
 use crate::traces::{Identity, Traces};
-use crate::worker::WorkerPlan;
-use robust_ckpt::Retention;
 use robust_proto::endpoint::default_state_dir;
 use robust_proto::v1;
 use robust_shared::core::{CoreConfig, Outcome};
-use robust_shared::job::{Job, PublishAfter, SlotDevices};
+use robust_shared::job::Job;
 use robust_tree::Groups;
 use std::sync::Arc;
 use std::time::Duration;
@@ -429,120 +424,6 @@ pub(super) fn audit(state: &StateDir) -> Result<Audit, Failure> {
         source,
     };
     Audit::open(state.root()).map_err(start)
-}
-
-/// Which devices the slots of this node are.
-fn devices(prepared: &Prepared) -> Result<SlotDevices, Failure> {
-    let job = &prepared.job;
-    let Some(node) = job.nodes.first() else {
-        return Ok(SlotDevices::default());
-    };
-    if !job.takes_devices_of(&node.name, &node.pools) {
-        return Ok(SlotDevices::default());
-    }
-    let seen = prepared.sampled.seen_devices();
-    let devices = job.slot_devices(&node.name, &node.pools, &seen)?;
-    if let Some(why) = &devices.unassigned {
-        tracing::warn!("{why}");
-    }
-    Ok(devices)
-}
-
-fn assemble(
-    (prepared, grouping): (&Prepared, Grouping),
-    (state, authorities, run): (&StateDir, &Authorities, String),
-    (store, quota, logging): (&Store, Quota, Logging),
-    clock: Clock,
-    feeds: Feeds,
-    (events, heard): (Events, UnboundedReceiver<Event>),
-    (leases, members): (Leases, Option<Members>),
-) -> Result<(Parts, World), Failure> {
-    let job = Arc::new(prepared.job.clone());
-    let start = |what| move |source| Failure::Start { what, source };
-    let (exits, launches) = unbounded_channel();
-    let (sampled, samples) = unbounded_channel();
-    let (written, checkpoints) = unbounded_channel();
-    let sources = prepared
-        .sampled
-        .start(state)
-        .map_err(start("the telemetry"))?;
-    // A step that waits for its checkpoint is committed after that: until then the one before is what
-    // the job goes back to.
-    let least = match job.checkpoint.publish_after {
-        PublishAfter::Disk => 2,
-        _ => 1,
-    };
-    let keep = Retention {
-        last: (job.checkpoint.keep as usize).max(least),
-        every: job.checkpoint.keep_every,
-        best: job.checkpoint.keep_best as usize,
-    };
-    let far = prepared.remote.clone();
-    let far = far.map(|remote| Arc::new(Far::new(remote, run.clone(), state.checkpoints())));
-    let remote = prepared.remote.clone().map(|remote| RemoteConfig {
-        remote,
-        run,
-        dir: state.checkpoints(),
-        every: job.checkpoint.remote_every,
-        keep: keep.clone(),
-    });
-    let uploader = remote
-        .map(|config| Uploader::start(config, written.clone()))
-        .transpose()
-        .map_err(start("the uploads"))?;
-    let checkpoint_config = ckpt::Config {
-        dir: state.checkpoints(),
-        keep,
-        disk: robust_ckpt::disk::real(),
-    };
-    let token = authorities.job_token();
-    let plan = WorkerPlan::new(prepared.worker.clone(), state.clone(), &job, token);
-    let plan = plan.certified_by(authorities.clone());
-    let groups = grouping.groups().clone();
-    let plan = plan.grouped(grouping);
-    let plan = plan.with_devices(devices(prepared)?);
-    // Programs of this machine ask in clear, which crosses no wire: they need no authority to know it by.
-    let router = feeds.status().borrow().router.clone();
-    let plan = plan.routed_at(router.replacen("https://", "http://", 1));
-    plan.lay_engines_key()?;
-    let parts = Parts {
-        state: state.clone(),
-        prompts: prepared.prompts.clone(),
-        clock,
-        store: store.clone(),
-        launcher: Launcher::with_groups(exits, groups).map_err(start("the launcher"))?,
-        telemetry: Telemetry::start(job.detect.sample_interval(), sources, sampled)
-            .map_err(start("the telemetry"))?,
-        checkpointer: Checkpointer::start(checkpoint_config, store.clone(), written)
-            .map_err(start("the checkpoint writer"))?,
-        uploader,
-        far,
-        checkpoints: state.checkpoints(),
-        leases,
-        members,
-        authorities: authorities.clone(),
-        shards: Shards::new(state.snapshots(), state.checkpoints()),
-        worker: match prepared.nodes {
-            Some((_, reached)) => plan.bound_to(reached, &job),
-            None => plan,
-        },
-        quota,
-        logging,
-        test_devices: prepared.sampled.test_devices(),
-        feeds,
-        events,
-        job,
-    };
-    Ok((
-        parts,
-        World {
-            events: heard,
-            launches,
-            samples,
-            checkpoints,
-            store: store.condition(),
-        },
-    ))
 }
 
 async fn served<F, E>(what: &'static str, server: F)
