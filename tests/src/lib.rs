@@ -106,6 +106,16 @@ impl Daemon {
         daemon
     }
 
+    /// Its machine burns with its disk, and another one goes on with the job from this log.
+    pub fn goes_on_from(&mut self, log: &str) {
+        self.end_machine();
+        std::fs::remove_dir_all(self.state_dir()).unwrap();
+        forget_snapshots(&self.state_dir());
+        self.command
+            .extend(["--restore-from", log].map(str::to_owned));
+        self.launch();
+    }
+
     /// The state directory.
     pub fn state_dir(&self) -> PathBuf {
         self.dir.path().join("state")

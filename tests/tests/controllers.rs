@@ -1,7 +1,7 @@
 //! Several controllers of one real job: the one that leads is killed, frozen, asked to end, and cut off from etcd.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use nix::sys::signal::Signal;
-use robust_tests::{Controllers, JobFile, assert_consumed_once};
+use robust_tests::{Controllers, Daemon, JobFile, assert_consumed_once};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
@@ -151,4 +151,39 @@ fn etcd_without_a_majority_stops_the_job_and_loses_nothing_of_it() {
     all.until("the job to go on", |s| step(s) >= 6);
     assert_eq!(roles, all.roles(), "{}", all.logs());
     finish(all, 10);
+}
+
+#[test]
+fn a_leader_that_is_lost_before_its_job_began_costs_nothing() {
+    let job = JobFile::small()
+        .set("job", "steps", 3)
+        .nodes(&[("a", SLOTS), ("b", MORE)]);
+    let Some(mut all) = Controllers::start(&job, 3) else {
+        return;
+    };
+    let (first, _) = all.until("one to lead", |_| true);
+    all.signal(first, Signal::SIGKILL);
+    all.until_other(first, |_| true);
+    all.launch(first);
+    all.join("a");
+    all.join("b");
+    finish(all, 3);
+}
+
+#[test]
+fn the_loss_of_the_only_controllers_disk_costs_no_step_where_there_is_a_log() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let folder = |name: &str| format!("file://{}/{name}", elsewhere.path().display());
+    let job = JobFile::small()
+        .set("job", "steps", 6)
+        .set("store", "remote_log", folder("log"))
+        .set("checkpoint", "every", 1)
+        .set("checkpoint", "remote", folder("ckpt"));
+    let mut daemon = Daemon::start(&job);
+    daemon.until_step(3);
+    daemon.goes_on_from(&folder("log"));
+    let after = daemon.until("the job to go on", |s| is_whole(s) || step(s) > 3);
+    assert!(step(&after) >= 3, "{after}");
+    assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
+    assert_consumed_once(&daemon.state_dir(), 6, PER_STEP);
 }

@@ -56,16 +56,18 @@ fn part_key(folder: &Key, index: usize) -> Key {
 
 impl GroupLog {
     /// Puts a base. `next` gives the store's entries, some at a time, and nothing when there are no more; all that was
-    /// written up to `at` has to be in them. The log needs nothing older than the last two bases from then on: that is
-    /// removed.
+    /// written up to `at` has to be in them. `settled` is waited for then: the base counts only once all that may be in it
+    /// does. The log needs nothing older than the last two bases from then on: that is removed.
     ///
     /// # Errors
-    /// When the store cannot be reached; and whatever `next` failed with.
+    /// When the store cannot be reached, or somebody goes on in a later term; and whatever `next` and `settled` failed with.
     pub async fn put_base<E: From<LogError>>(
         &self,
         at: Position,
         mut next: impl FnMut() -> Result<Vec<BaseEntry>, E>,
+        settled: impl Future<Output = Result<(), E>>,
     ) -> Result<Base, E> {
+        self.is_newest(at.epoch).await?;
         let mut writing = Writing {
             log: self,
             folder: keys::base(&self.root, &at),
@@ -90,6 +92,7 @@ impl GroupLog {
             }
         }
         writing.put_part().await?;
+        settled.await?;
         let (folder, bytes, parts) = (writing.folder, writing.bytes, writing.parts);
         let base = Base {
             format: FORMAT,
@@ -101,7 +104,10 @@ impl GroupLog {
         let text = serde_json::to_vec(&base).unwrap_or_default();
         let put = self.store.put(&key, PutPayload::from(text)).await;
         put.map_err(LogError::store("put", &key))?;
-        self.tidy().await?;
+        // The base is there; what is too much is removed with the next one.
+        if let Err(error) = self.tidy(at.epoch).await {
+            tracing::warn!("what the job's log needs no more is not removed: {error}");
+        }
         Ok(base)
     }
 
@@ -127,7 +133,7 @@ impl GroupLog {
                 }
             }
         }
-        bases.sort_by_key(|base| (base.at.number, base.at.epoch));
+        bases.sort_by_key(|base| (base.at.epoch, base.at.number));
         Ok(bases)
     }
 
@@ -154,17 +160,20 @@ impl GroupLog {
         Ok(())
     }
 
-    /// Removes what no kept base needs.
-    async fn tidy(&self) -> Result<(), LogError> {
-        let bases = self.bases().await?;
+    /// Removes what no kept base needs, and nothing of a later term.
+    async fn tidy(&self, epoch: u64) -> Result<(), LogError> {
+        let mut bases = self.bases().await?;
+        bases.retain(|base| base.at.epoch <= epoch);
+        bases.sort_by_key(|base| (base.at.epoch, base.at.number));
         let Some(oldest) = bases.iter().rev().nth(KEPT - 1) else {
             return Ok(());
         };
         for (folder, names) in self.base_folders().await? {
             let is_kept = bases.iter().rev().take(KEPT);
             let is_kept = is_kept.map(|base| keys::base(&self.root, &base.at));
-            // One under way, of this controller or another, is later than all of those.
-            let is_old = folder < keys::base(&self.root, &oldest.at);
+            // One under way, of this controller or another, is of a later term or later in this one.
+            let place = keys::place_of(&folder);
+            let is_old = place.is_some_and(|place| place < (oldest.at.epoch, oldest.at.number));
             if is_kept.clone().any(|kept| kept == folder) || !is_old {
                 continue;
             }
@@ -174,7 +183,7 @@ impl GroupLog {
             let keys = names.into_iter().map(|name| folder.clone().join(name));
             self.remove(keys.collect()).await?;
         }
-        self.remove_groups(oldest.at.number).await
+        self.remove_groups(oldest.at.number, epoch).await
     }
 
     /// Every folder of a base, with the names in it.
@@ -222,7 +231,7 @@ mod tests {
     async fn put(log: &GroupLog, at: Position, all: &[BaseEntry]) -> Base {
         let mut chunks = all.chunks(3).map(<[BaseEntry]>::to_vec);
         let next = || Ok::<_, LogError>(chunks.next().unwrap_or_default());
-        log.put_base(at, next).await.unwrap()
+        log.put_base(at, next, async { Ok(()) }).await.unwrap()
     }
 
     async fn read(log: &GroupLog, base: &Base) -> Result<Vec<BaseEntry>, LogError> {
@@ -258,6 +267,39 @@ mod tests {
         let error = read(&log, &base).await.unwrap_err();
         assert!(matches!(error, LogError::Damaged { .. }), "{error}");
         std::fs::remove_file(folder.join(MANIFEST)).unwrap();
+        assert!(log.bases().await.unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn nobody_makes_a_base_or_removes_anything_once_somebody_goes_on_in_a_later_term() {
+        let (_dir, log) = log();
+        let begin = Position::of_base("run", 3, 5);
+        put(&log, begin, &[]).await;
+        let number = begin.number + 1;
+        let (bytes, next) = Group {
+            number,
+            writes: Vec::new(),
+        }
+        .encode(4, &begin);
+        log.put(&next, bytes).await.unwrap();
+        let late = Position::of_base("run", 3, 50);
+        let none = || Ok::<_, LogError>(Vec::new());
+        let error = log
+            .put_base(late, none, async { Ok(()) })
+            .await
+            .unwrap_err();
+        assert!(matches!(error, LogError::Taken { .. }), "{error}");
+        assert_eq!(log.groups().await.unwrap(), [(4, 6)]);
+        assert_eq!(log.bases().await.unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_base_that_is_not_settled_is_none() {
+        let (_dir, log) = log();
+        let none = || Ok::<_, LogError>(Vec::new());
+        let never = async { Err(LogError::Taken { key: String::new() }) };
+        let at = Position::of_base("run", 1, 7);
+        log.put_base(at, none, never).await.unwrap_err();
         assert!(log.bases().await.unwrap().is_empty());
     }
 

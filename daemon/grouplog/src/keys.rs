@@ -36,6 +36,12 @@ pub(crate) fn base(run: &Key, at: &Position) -> Key {
     bases(run).join(format!("{number:020}-{epoch:016x}"))
 }
 
+/// The epoch and the number of a base by its folder.
+pub(crate) fn place_of(folder: &Key) -> Option<(u64, u64)> {
+    let (number, epoch) = folder.as_ref().rsplit('/').next()?.split_once('-')?;
+    Some((u64::from_str_radix(epoch, 16).ok()?, number.parse().ok()?))
+}
+
 /// The base that an object is part of, and its name in it.
 pub(crate) fn base_of(key: &Key) -> Option<(Key, &str)> {
     let (folder, name) = key.as_ref().rsplit_once('/')?;

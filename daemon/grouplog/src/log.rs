@@ -197,13 +197,29 @@ impl GroupLog {
             .await
     }
 
-    /// Removes the groups up to `number`, which a base has.
+    /// Whether nobody has written in a later term than this.
+    ///
+    /// # Errors
+    /// When somebody has, or the store cannot be reached.
+    pub async fn is_newest(&self, epoch: u64) -> Result<(), LogError> {
+        let group = self.groups().await?.last().copied();
+        let bases = self.bases().await?;
+        let base = bases.last().map(|base| (base.at.epoch, base.at.number));
+        match group.max(base) {
+            Some((later, number)) if later > epoch => Err(LogError::Taken {
+                key: keys::group(&self.root, later, number).to_string(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the groups up to `number`, which a base has, but none of a later term than `epoch`.
     ///
     /// # Errors
     /// When the store cannot be reached.
-    pub(crate) async fn remove_groups(&self, number: u64) -> Result<(), LogError> {
+    pub(crate) async fn remove_groups(&self, number: u64, epoch: u64) -> Result<(), LogError> {
         let groups = self.groups().await?.into_iter();
-        let old = groups.filter(|&(_, n)| n <= number);
+        let old = groups.filter(|&(e, n)| n <= number && e <= epoch);
         let keys = old.map(|(epoch, number)| keys::group(&self.root, epoch, number));
         self.remove(keys.collect()).await
     }

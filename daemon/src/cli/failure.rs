@@ -208,8 +208,14 @@ impl Failure {
                 RestoreError::NoLog { .. } | RestoreError::Remote(_) | RestoreError::Seal(_),
             )
             | Self::Log(BeginError::Log(LogError::Store { .. })) => ExitCode::Environment,
-            Self::Log(BeginError::Elsewhere { .. })
-            | Self::Restore(RestoreError::NotEmpty { .. }) => ExitCode::InUse,
+            Self::Log(
+                BeginError::Elsewhere { .. }
+                | BeginError::AnotherLife { .. }
+                | BeginError::NoHead { .. },
+            )
+            | Self::Restore(RestoreError::NotEmpty { .. } | RestoreError::Half { .. }) => {
+                ExitCode::InUse
+            }
             Self::Ha(HaError::Setting(_)) => ExitCode::Environment,
             Self::Ha(HaError::Store(StoreError::Locked { .. })) => ExitCode::InUse,
             Self::Ha(_)

@@ -5,6 +5,7 @@ use super::failure::Failure;
 use super::signals;
 use crate::grouplog::{self, Attached, BeginError, Carried, Logging, Register};
 use crate::ha::{Advert, Candidate, Followed, Lead, Setting};
+use crate::nodes::{Digests, JobFiles};
 use crate::state::{Readers, StateDir, read_private};
 use crate::store::Store;
 use robust_grouplog::{GroupLog, Position, Seal};
@@ -16,6 +17,7 @@ use std::sync::Arc;
 pub(super) async fn restore(from: &str, job: &Job, state: &StateDir) -> Result<(), Failure> {
     let remote = Remote::open(from)?;
     let seal = seal(job)?;
+    tracing::info!("restoring the job from {from}");
     let restoring = grouplog::restore((&remote, &job.job.name), state, seal.as_ref());
     let restored = restoring.await?;
     let (name, at) = (&job.job.name, restored.at);
@@ -29,7 +31,7 @@ pub(super) async fn begin(
     prepared: &Prepared,
     state: &StateDir,
     (store, logging): (&Store, &Logging),
-    (run, lead): (&str, Option<&Arc<Lead>>),
+    (run, is_fresh, lead): (&str, bool, Option<&Arc<Lead>>),
 ) -> Result<(), Failure> {
     let Some(remote) = &prepared.log else {
         return Ok(());
@@ -41,15 +43,21 @@ pub(super) async fn begin(
              enrolled anew with whoever goes on elsewhere"
         );
     }
-    let log = GroupLog::new(remote, &prepared.job.job.name, run);
+    let job = prepared.job.job.name.as_str();
+    let log = GroupLog::new(remote, job, run);
+    let mut carried = Carried::new(state, seal, store.files()?);
     let (epoch, at) = match lead {
-        Some(lead) => term(lead, &log, store).await?,
-        None => grouplog::begin(&log, store, remote.url()).await?,
+        Some(lead) => term(lead, (&log, remote, job), store, &mut carried).await?,
+        None => {
+            if !is_fresh {
+                grouplog::no_other_life(remote, job, run).await?;
+            }
+            grouplog::begin(&log, store, &mut carried, remote.url()).await?
+        }
     };
     log.become_current().await.map_err(BeginError::Log)?;
     let url = remote.url();
     tracing::info!("what is stored goes to {url} as well, after {at}");
-    let carried = Carried::new(state, seal);
     let register = lead.map(|lead| Arc::clone(lead) as Arc<dyn Register>);
     let place = (log, epoch, at);
     logging.attach(Attached::new(place, register, carried, store.dumper()));
@@ -57,14 +65,19 @@ pub(super) async fn begin(
 }
 
 /// Where the log goes on in this term.
-async fn term(lead: &Lead, log: &GroupLog, store: &Store) -> Result<(u64, Position), Failure> {
-    let (here, number) = store.place_in_log()?;
+async fn term(
+    lead: &Lead,
+    (log, remote, job): (&GroupLog, &Remote, &str),
+    store: &Store,
+    carried: &mut Carried,
+) -> Result<(u64, Position), Failure> {
     let Some(head) = lead.head() else {
-        let at = Position::of_base(log.run(), lead.epoch(), number);
-        grouplog::put_base(log, store, at).await?;
-        lead.begin(log.run(), at).await;
-        return Ok((lead.epoch(), at));
+        grouplog::no_life(remote, job).await?;
+        let begun = grouplog::put_base((log, lead.epoch()), store, carried).await?;
+        lead.begin(log.run(), begun.1).await;
+        return Ok(begun);
     };
+    let (here, _) = store.place_in_log()?;
     match here == Some(head.at) && head.run == log.run() {
         true => Ok((lead.epoch(), head.at)),
         false => Err(Failure::Log(BeginError::Passed {
@@ -103,7 +116,7 @@ pub(super) enum Place {
 const ALONE: &str = "--candidate names one of several controllers, and the job file has no [ha]: add that, or leave \
                      --candidate away";
 const FRESH: &str = "with [ha] a job does not begin anew over what it was, as whoever is started last would end it for \
-                     all: give the job another name, or remove its keys from etcd (etcdctl del --prefix robust/JOB/)";
+                     all: give the job another name";
 const RESTORED: &str =
     "--restore-from is for a controller without [ha]; with it each one follows the log by itself";
 const NO_NODES: &str = "with [ha] all roles run on nodes that join: add --listen-nodes ADDR";
@@ -139,6 +152,9 @@ pub(super) async fn place(
     let seal = seal(job)?.ok_or(Failure::Candidate(NO_SECRET))?;
     let setting = Setting::new(ha, (&job.job.name, advert), state, remote.clone())?;
     let candidate = Candidate::new(setting, seal);
+    // Read now, and not while nodes wait to be welcomed.
+    let files = JobFiles::new(job, Digests::new(state.digests()));
+    tokio::spawn(async move { drop(files.list().await) });
     let mut ends = signals::first()?;
     let followed = tokio::select! {
         followed = candidate.follow() => followed?,

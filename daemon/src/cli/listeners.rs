@@ -11,6 +11,7 @@ use crate::nodes::{
 };
 use crate::router::{self, Serving};
 use crate::state::{Readers, StateDir, read_private};
+use crate::store::Store;
 use crate::tell::Tell;
 use robust_http::Wire;
 use robust_identity::{Door, EngineClient, EngineKeys, IdentityError};
@@ -322,7 +323,7 @@ impl NodesListener {
     /// The service to serve there.
     pub fn service(
         &self,
-        (prepared, digests): (&Prepared, Digests),
+        (prepared, digests, store): (&Prepared, Digests, Store),
         shards: Shards,
         events: Tell<NodeLinkEvent>,
         job: String,
@@ -339,6 +340,7 @@ impl NodesListener {
             epoch: self.epoch,
             job: job.into(),
             files,
+            store,
             shards,
             sessions: self.sessions.clone(),
             numbers: Arc::new(AtomicU64::new(1)),

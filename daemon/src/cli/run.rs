@@ -21,7 +21,7 @@ use crate::audit::Audit;
 use crate::bench::{self, BenchArgs};
 use crate::driver::{self, Clock, Driver, Event, Events, Feeds, Frame, Past};
 use crate::grouping::{Grouping, groups_of};
-use crate::grouplog::Logging;
+use crate::grouplog::{Logging, RestoreError};
 use crate::grpc::{self, ControlService, RoleHostService, bind_unix, serve_tcp};
 use crate::ha::Lead;
 use crate::launcher::{SlowArgs, slow_down};
@@ -107,8 +107,13 @@ async fn lead(
         Place::Leads(lead) => Some(lead),
         Place::Over(code) => return Ok(code),
     };
-    if let Some(from) = &args.restore_from {
-        kept::restore(from, &prepared.job, &state).await?;
+    match &args.restore_from {
+        Some(from) => kept::restore(from, &prepared.job, &state).await?,
+        None if state.restoring().exists() => {
+            let dir = state.root().display().to_string();
+            return Err(Failure::Restore(RestoreError::Half { dir }));
+        }
+        None => {}
     }
     let logging = Logging::default();
     let disk = (&quota, &logging);
@@ -117,7 +122,10 @@ async fn lead(
     state.remove_sockets()?;
     let past = driver::past(&store)?;
     let epoch = lead.as_ref().map_or(0, |lead| lead.epoch());
-    let listeners = Listeners::bind(&prepared, &state, past.is_empty(), epoch).await?;
+    // A leader that was lost before its job had done anything has given it its name.
+    let goes_on = lead.as_ref().is_some_and(|lead| lead.head().is_some());
+    let is_new = past.is_empty() && !goes_on;
+    let listeners = Listeners::bind(&prepared, &state, is_new, epoch).await?;
     let first_job = job_json(&prepared)?;
     let written = write_job(&state, &first_job)?;
     let past = match past.is_empty() {
@@ -138,7 +146,7 @@ async fn lead(
         &prepared,
         &state,
         (&store, &logging),
-        (&listeners.run, lead.as_ref()),
+        (&listeners.run, args.fresh, lead.as_ref()),
     )
     .await?;
     let prepared = (prepared, grouping);
@@ -298,7 +306,7 @@ impl Daemon {
     }
 
     async fn serve_and_run(mut self, linger: Duration) -> Result<ExitCode, Failure> {
-        let asked = self.asked.clone();
+        let (asked, logging) = (self.asked.clone(), self.logging.clone());
         if !self.warm_up().await? {
             return Ok(ended(&asked, &Outcome::Stopped));
         }
@@ -338,7 +346,12 @@ impl Daemon {
             tracing::info!("nodes may join at {}", at.unwrap_or_default());
             let events = Tell::into_channel(&self.events);
             let digests = Digests::new(self.state.digests());
-            let service = nodes.service((&self.prepared, digests), shards, events, job);
+            let service = nodes.service(
+                (&self.prepared, digests, self.store.clone()),
+                shards,
+                events,
+                job,
+            );
             let serving = grpc::serve_nodes(nodes.listener, service, roles.clone());
             self.servers.spawn(served("nodes' address", serving));
         }
@@ -360,6 +373,8 @@ impl Daemon {
         if let Some(traces) = &self.traces {
             traces.flush(LAST_TRACES).await;
         }
+        // What is written from now on, nobody waits for.
+        logging.hurry();
         if let Some(lead) = &self.lead {
             match &result {
                 Ok(outcome) => lead.finish(word(outcome)).await,

@@ -8,12 +8,14 @@ use futures::future::BoxFuture;
 use robust_grouplog::{Group, GroupLog, LogError, Position};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
 /// How long one put may take before it is tried again.
 const PUT: Duration = Duration::from_secs(10);
+/// How long a group is waited for where somebody wants the end.
+const HURRIED: Duration = Duration::from_secs(5);
 /// Between two tries.
 const RETRY: Duration = Duration::from_millis(250);
 
@@ -33,8 +35,9 @@ pub trait Register: Send + Sync {
     /// Moves the log's head from one position to the next. Asking for the same again is fine.
     fn register<'a>(&'a self, from: &'a Position, to: &'a Position) -> BoxFuture<'a, Fate>;
 
-    /// What is done when another controller leads. It does not return: nothing more may be said in this one's name.
-    fn step_down(&self, why: &str) -> !;
+    /// What is done when another controller leads: nothing more may be said in this one's name. It comes back only where the
+    /// place was given up before, and the program ends.
+    fn step_down(&self, why: &str);
 }
 
 /// A log, and where it stands.
@@ -49,6 +52,8 @@ pub struct Attached {
     hurried: Arc<AtomicBool>,
     /// A group failed: the database may have it or not, and so may the log.
     broken: bool,
+    /// Another controller goes on with the log: nothing is acknowledged any more.
+    over: Option<LogError>,
 }
 
 impl Attached {
@@ -70,6 +75,7 @@ impl Attached {
             carried,
             hurried: Arc::default(),
             broken: false,
+            over: None,
         }
     }
 
@@ -89,8 +95,11 @@ impl Attached {
         commit: &mut dyn Commit,
         tell: &(dyn Fn(Condition) + Send + Sync),
     ) -> Result<(), StoreError> {
+        if let Some(error) = &self.over {
+            return Err(StoreError::Log(error.clone()));
+        }
         if self.broken {
-            self.mend(tree)?;
+            self.mend(tree, tell)?;
         }
         let (bytes, next) = group.encode(self.epoch, &self.at);
         let size = bytes.len() as u64;
@@ -98,8 +107,9 @@ impl Attached {
             log: self.log.clone(),
             at: next,
             bytes,
-            hurried: Arc::clone(&self.hurried),
+            patience: Patience::new(&self.hurried),
         };
+        let patience = put.patience.clone();
         let mut local = group;
         local.writes.push(stored_position(&next));
         self.broken = true;
@@ -112,15 +122,16 @@ impl Attached {
                 _ => put.patiently(tell).await,
             };
             let logged = match (&written, logged) {
-                (Ok(()), Ok(())) => self.registered(&next, tell).await,
+                (Ok(()), Ok(())) => self.registered(&next, &patience, tell).await,
                 (_, logged) => logged,
             };
             (written, logged)
         });
-        written?;
         if let Err(error @ LogError::Taken { .. }) = &logged {
+            self.over = Some(error.clone());
             self.deposed(&error.to_string());
         }
+        written?;
         logged.map_err(StoreError::Log)?;
         self.at = next;
         self.broken = false;
@@ -132,6 +143,7 @@ impl Attached {
     async fn registered(
         &self,
         next: &Position,
+        patience: &Patience,
         tell: &(dyn Fn(Condition) + Send + Sync),
     ) -> Result<(), LogError> {
         let Some(register) = &self.register else {
@@ -140,14 +152,18 @@ impl Attached {
         loop {
             match register.register(&self.at, next).await {
                 Fate::Registered => return Ok(()),
-                Fate::Deposed(why) => register.step_down(&why),
+                Fate::Deposed(why) => {
+                    register.step_down(&why);
+                    let key = next.to_string();
+                    return Err(LogError::Taken { key });
+                }
                 Fate::Away(reason) => {
                     let error = LogError::Store {
                         doing: "register",
                         key: next.to_string(),
                         reason,
                     };
-                    wait(error, &self.hurried, tell).await?;
+                    patience.wait(error, tell).await?;
                 }
             }
         }
@@ -161,13 +177,31 @@ impl Attached {
 
     /// After a failure: the log goes on from what the database has, which a base says whole. A controller among several
     /// leaves that to another one.
-    fn mend(&mut self, tree: &sled::Tree) -> Result<(), StoreError> {
+    fn mend(
+        &mut self,
+        tree: &sled::Tree,
+        tell: &(dyn Fn(Condition) + Send + Sync),
+    ) -> Result<(), StoreError> {
         self.deposed("a group of writes failed on this machine");
         let epoch = self.epoch + 1;
         let path = self.bases.path().to_owned();
         let number = crate::store::database::last_group(tree, &path)?;
         let at = Position::of_base(self.log.run(), epoch, number);
-        self.runtime.block_on(self.bases.put_of(at, tree))?;
+        let patience = Patience::new(&self.hurried);
+        let made = self.runtime.block_on(async {
+            loop {
+                match self.bases.put_of(at, tree).await {
+                    Err(StoreError::Log(error)) if error.may_pass() => {
+                        patience.wait(error, tell).await.map_err(StoreError::Log)?;
+                    }
+                    made => return made,
+                }
+            }
+        });
+        if let Err(StoreError::Log(error @ LogError::Taken { .. })) = &made {
+            self.over = Some(error.clone());
+        }
+        made?;
         self.epoch = epoch;
         self.at = at;
         self.broken = false;
@@ -183,7 +217,7 @@ struct Put {
     log: GroupLog,
     at: Position,
     bytes: Bytes,
-    hurried: Arc<AtomicBool>,
+    patience: Patience,
 }
 
 impl Put {
@@ -196,7 +230,7 @@ impl Put {
     async fn patiently(self, tell: &(dyn Fn(Condition) + Send + Sync)) -> Result<(), LogError> {
         loop {
             match self.clone().first().await {
-                Err(error) if error.may_pass() => wait(error, &self.hurried, tell).await?,
+                Err(error) if error.may_pass() => self.patience.wait(error, tell).await?,
                 ended => return ended,
             }
         }
@@ -211,17 +245,33 @@ fn slow(at: &Position) -> LogError {
     }
 }
 
-/// Says that the log is away, and waits; with the error at once where somebody wants the end.
-async fn wait(
-    error: LogError,
-    hurried: &AtomicBool,
-    tell: &(dyn Fn(Condition) + Send + Sync),
-) -> Result<(), LogError> {
-    if hurried.load(Ordering::Acquire) {
-        return Err(error);
+/// How long a log that is away is waited for: until it is back, but where somebody wants the end.
+#[derive(Clone)]
+struct Patience {
+    began: Instant,
+    hurried: Arc<AtomicBool>,
+}
+
+impl Patience {
+    fn new(hurried: &Arc<AtomicBool>) -> Self {
+        Self {
+            began: Instant::now(),
+            hurried: Arc::clone(hurried),
+        }
     }
-    let detail = error.to_string();
-    tell(Condition::LogAway { detail });
-    sleep(RETRY).await;
-    Ok(())
+
+    /// Says that the log is away, and waits a moment; with the error once that is enough.
+    async fn wait(
+        &self,
+        error: LogError,
+        tell: &(dyn Fn(Condition) + Send + Sync),
+    ) -> Result<(), LogError> {
+        if self.hurried.load(Ordering::Acquire) && self.began.elapsed() > HURRIED {
+            return Err(error);
+        }
+        let detail = error.to_string();
+        tell(Condition::LogAway { detail });
+        sleep(RETRY).await;
+        Ok(())
+    }
 }

@@ -4,11 +4,17 @@ use robust_grouplog::{Base, BaseEntry, GroupLog, LogError, Position};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 /// Groups of so many bytes are worth a base, if the last one is not larger: what is read again stays below twice the
 /// store, and what is written again below what was written.
 const LEAST: u64 = 64 << 20;
+
+/// How long a base waits for the groups that may be in it to count.
+const SETTLED: Duration = Duration::from_secs(60);
 
 /// Makes bases of a store, in the background while groups go on.
 pub(super) struct Bases {
@@ -20,6 +26,8 @@ pub(super) struct Bases {
     /// Bytes that it had.
     last: Arc<AtomicU64>,
     busy: Arc<AtomicBool>,
+    /// The number of the last group that counts.
+    counted: watch::Sender<u64>,
 }
 
 impl Bases {
@@ -31,6 +39,7 @@ impl Bases {
             since: 0,
             last: Arc::default(),
             busy: Arc::default(),
+            counted: watch::Sender::new(0),
         }
     }
 
@@ -42,6 +51,7 @@ impl Bases {
     /// A group is in the log.
     pub fn wrote(&mut self, bytes: u64, at: Position) {
         self.since += bytes;
+        self.counted.send_replace(at.number);
         let is_due = self.since >= LEAST.max(self.last.load(Ordering::Acquire));
         if !is_due || self.busy.swap(true, Ordering::AcqRel) {
             return;
@@ -49,8 +59,9 @@ impl Bases {
         self.since = 0;
         let (log, dumper) = (self.log.clone(), self.dumper.clone());
         let (last, busy) = (Arc::clone(&self.last), Arc::clone(&self.busy));
+        let counted = self.counted.subscribe();
         self.runtime.spawn(async move {
-            match put(&log, &dumper, at).await {
+            match put(&log, &dumper, at, Some(counted)).await {
                 Ok(base) => last.store(base.bytes, Ordering::Release),
                 Err(error) => tracing::warn!("no base of the job's log was made: {error}"),
             }
@@ -63,15 +74,32 @@ impl Bases {
         let path = self.dumper.path();
         let mut after: Option<Vec<u8>> = None;
         let next = || following(&mut after, |after| dump(tree, path, after));
-        self.log.put_base(at, next).await
+        self.log.put_base(at, next, async { Ok(()) }).await
     }
 }
 
-/// A base of a store up to `at`, at least.
-pub(super) async fn put(log: &GroupLog, dumper: &Dumper, at: Position) -> Result<Base, StoreError> {
+/// A base of a store up to `at`, at least. Where it goes on writing, it is told which groups count: the database has a
+/// group before that is known, and if it never counts, neither does the base.
+pub(super) async fn put(
+    log: &GroupLog,
+    dumper: &Dumper,
+    at: Position,
+    counted: Option<watch::Receiver<u64>>,
+) -> Result<Base, StoreError> {
     let mut after: Option<Vec<u8>> = None;
     let next = || following(&mut after, |after| dumper.after(after));
-    log.put_base(at, next).await
+    let settled = async {
+        let Some(mut counted) = counted else {
+            return Ok(());
+        };
+        let has = dumper.last_group()?;
+        let settling = timeout(SETTLED, counted.wait_for(|number| *number >= has));
+        match settling.await {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(StoreError::Closed),
+        }
+    };
+    log.put_base(at, next, settled).await
 }
 
 /// The entries after those that were had, and where they end.

@@ -3,7 +3,7 @@
 //! They are few and small, and rarely change. Each is replaced by a rename, so the folder's own time tells whether one
 //! may have changed.
 use crate::state::StateDir;
-use robust_grouplog::Seal;
+use robust_grouplog::{Seal, SealError};
 use rustix::fs::{StatxFlags, statx};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -54,12 +54,17 @@ fn is_secret(name: &str) -> bool {
 
 impl Carried {
     /// Of a state directory. Secrets go along only where there is something to seal them with.
-    pub fn new(state: &StateDir, seal: Option<Seal>) -> Self {
+    /// `there` has the names of those that the store has.
+    pub fn new(state: &StateDir, seal: Option<Seal>, there: Vec<String>) -> Self {
         Self {
             root: state.root().to_owned(),
             seal,
             seen: None,
-            known: BTreeMap::new(),
+            // What they hold is not known here: those that are there go along once more.
+            known: there
+                .into_iter()
+                .map(|name| (name, blake3::Hash::from([0; 32])))
+                .collect(),
         }
     }
 
@@ -99,7 +104,7 @@ impl Carried {
         changes
     }
 
-    fn kept(&self, name: &str, contents: &[u8]) -> Result<Vec<u8>, robust_grouplog::SealError> {
+    fn kept(&self, name: &str, contents: &[u8]) -> Result<Vec<u8>, SealError> {
         Ok(match &self.seal {
             Some(seal) if is_secret(name) => [&[SEALED], &seal.close(name, contents)?[..]].concat(),
             _ => [&[PLAIN], contents].concat(),
@@ -108,7 +113,9 @@ impl Carried {
 
     /// What the log has of them is not known any more: all of them go along with the next group.
     pub(super) fn again(&mut self) {
-        self.known.clear();
+        for digest in self.known.values_mut() {
+            *digest = blake3::Hash::from([0; 32]);
+        }
         self.seen = None;
     }
 
@@ -149,11 +156,15 @@ pub(super) fn opened(
     name: &str,
     kept: &[u8],
     seal: Option<&Seal>,
-) -> Result<Option<Vec<u8>>, robust_grouplog::SealError> {
+) -> Result<Option<Vec<u8>>, SealError> {
     if !is_open(name) && !is_secret(name) {
         return Ok(None);
     }
     match (kept.split_first(), seal) {
+        // Whoever can write to the log and has no secret makes none.
+        (Some((&PLAIN, _)), Some(_)) if is_secret(name) => Err(SealError::Other {
+            name: name.to_owned(),
+        }),
         (Some((&PLAIN, contents)), _) => Ok(Some(contents.to_vec())),
         (Some((&SEALED, sealed)), Some(seal)) => seal.open(name, sealed).map(Some),
         _ => Ok(None),

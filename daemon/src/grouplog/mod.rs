@@ -15,7 +15,7 @@ mod restore;
 mod tests;
 
 pub use attached::{Attached, Fate, Register};
-pub use begin::{BeginError, begin, put_base};
+pub use begin::{BeginError, begin, no_life, no_other_life, put_base};
 pub use carried::Carried;
 pub use restore::{RestoreError, Restored, newest, restore, write_files};
 

@@ -27,6 +27,14 @@ pub enum RestoreError {
         /// The state directory.
         dir: String,
     },
+    /// An earlier attempt was not ended.
+    #[error(
+        "{dir} has half of a job that --restore-from was to make there: give that again, or name another --state-dir"
+    )]
+    Half {
+        /// The state directory.
+        dir: String,
+    },
     /// It cannot be read.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -70,15 +78,19 @@ pub async fn restore(
     let run = GroupLog::current(remote, job).await?.ok_or_else(none)?;
     let log = GroupLog::new(remote, job, &run);
     let mut replica = Replica::open(state.root())?;
-    if !replica.is_empty() {
+    // One that was begun and not ended goes on.
+    if !replica.is_empty() && !state.restoring().exists() {
         let dir = state.root().display().to_string();
         return Err(RestoreError::NotEmpty { dir });
     }
     let to = tip(&log).await?.ok_or_else(none)?;
-    newest(&log, &mut replica, &to).await?;
+    write_private(&state.restoring(), url.as_bytes())?;
+    newest(&log, &mut replica, &to.at).await?;
     replica.forget_processes()?;
     write_files(&replica, state, seal)?;
-    Ok(Restored { run, at: to })
+    drop(replica);
+    remove_if_there(&state.restoring())?;
+    Ok(Restored { run, at: to.at })
 }
 
 /// Brings a replica to a position, from a base where it is not on the way there already.

@@ -47,9 +47,10 @@ impl Site {
         let around = |commit| logging.around(commit);
         let (store, _) = Store::open_with(state.root(), Options::default(), around).unwrap();
         let log = self.log();
-        let (epoch, at) = begin(&log, &store, "file:///log").await?;
+        let seal = Seal::new(SECRET).unwrap();
+        let mut carried = Carried::new(&state, Some(seal), store.files().unwrap());
+        let (epoch, at) = begin(&log, &store, &mut carried, "file:///log").await?;
         log.become_current().await.unwrap();
-        let carried = Carried::new(&state, Some(Seal::new(SECRET).unwrap()));
         let attached = Attached::new((log, epoch, at), None, carried, store.dumper());
         logging.attach(attached);
         store.sync().await.unwrap();
@@ -277,6 +278,79 @@ async fn a_file_that_was_dropped_since_comes_not_back_with_who_had_it() {
     write_files(&replica, &other, Some(&Seal::new(SECRET).unwrap())).unwrap();
     assert_eq!(std::fs::read(other.authority_key()).unwrap(), b"new");
     assert!(!other.authority_before_key().exists());
+}
+
+#[tokio::test]
+async fn a_base_that_was_made_and_not_noted_is_made_again_and_the_job_goes_on() {
+    let site = Site::new();
+    let machine = site.open("a").await.unwrap();
+    write(&machine, 1).await;
+    let place = machine.store.place_in_log().unwrap().0.unwrap();
+    let state = machine.state.clone();
+    drop(machine);
+    // As after a group that failed: the base is in the log, and the daemon ended before anything else.
+    let at = Position::of_base("run", place.epoch + 1, place.number);
+    let none = || Ok::<_, robust_grouplog::LogError>(Vec::new());
+    site.log()
+        .put_base(at, none, async { Ok(()) })
+        .await
+        .unwrap();
+    write(&site.open("a").await.unwrap(), 2).await;
+    let other = site.restored("b").await.unwrap();
+    assert_eq!(contents(&state), contents(&other));
+}
+
+#[tokio::test]
+async fn a_life_that_nobody_ended_is_not_begun_anew_over() {
+    let site = Site::new();
+    drop(site.open("a").await.unwrap());
+    no_other_life(&site.remote(), "job", "run").await.unwrap();
+    let error = no_other_life(&site.remote(), "job", "another")
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("--restore-from"), "{error}");
+    let error = no_life(&site.remote(), "job").await.unwrap_err();
+    assert!(matches!(error, BeginError::NoHead { .. }), "{error}");
+    no_life(&site.remote(), "other job").await.unwrap();
+}
+
+#[tokio::test]
+async fn what_was_half_restored_is_restored_by_the_same_command() {
+    let site = Site::new();
+    let machine = site.open("a").await.unwrap();
+    write_private(&machine.state.authority_key(), b"key").unwrap();
+    write(&machine, 1).await;
+    let state = site.state("b");
+    let other = Seal::new(&[8; 32]).unwrap();
+    let restoring = restore((&site.remote(), "job"), &state, Some(&other)).await;
+    assert!(matches!(restoring, Err(RestoreError::Seal(_))));
+    assert!(state.restoring().exists());
+    site.restored("b").await.unwrap();
+    assert!(!state.restoring().exists());
+    assert_eq!(std::fs::read(state.authority_key()).unwrap(), b"key");
+}
+
+#[tokio::test]
+async fn a_store_that_is_damaged_is_read_from_the_log_anew() {
+    let site = Site::new();
+    let machine = site.open("a").await.unwrap();
+    write(&machine, 1).await;
+    let place = machine.store.place_in_log().unwrap().0.unwrap();
+    let state = site.state("b");
+    let mut replica = Replica::open(state.root()).unwrap();
+    newest(&site.log(), &mut replica, &place).await.unwrap();
+    drop(replica);
+    // More was acknowledged there than it has.
+    std::fs::write(
+        state.store().join("acknowledged"),
+        format!("{:020}", 1u64 << 40),
+    )
+    .unwrap();
+    let mut replica = Replica::open(state.root()).unwrap();
+    assert!(replica.is_empty());
+    newest(&site.log(), &mut replica, &place).await.unwrap();
+    drop((replica, machine));
+    assert_eq!(contents(&site.state("a")), contents(&state));
 }
 
 #[tokio::test]

@@ -198,6 +198,12 @@ impl ControlService {
         self.joins.clone().ok_or_else(none)
     }
 
+    /// What files say of it is in the job's log, too, where there is one: another controller goes on with that.
+    async fn kept(&self) -> Result<(), Status> {
+        let kept = self.store.sync().await;
+        kept.map_err(|e| Status::unavailable(format!("it is done here, and perhaps not kept: {e}")))
+    }
+
     async fn set_quarantine(
         &self,
         request: v1::QuarantineRequest,
@@ -278,6 +284,7 @@ impl Control for ControlService {
         request: Request<v1::CreateJoinTokenRequest>,
     ) -> Result<Response<v1::CreateJoinTokenReply>, Status> {
         let created = self.joins()?.create(request.into_inner()).await?;
+        self.kept().await?;
         Ok(Response::new(created))
     }
 
@@ -286,6 +293,7 @@ impl Control for ControlService {
         request: Request<v1::RevokeJoinRequest>,
     ) -> Result<Response<v1::RevokeJoinReply>, Status> {
         let revoked = self.joins()?.revoke(request.into_inner()).await?;
+        self.kept().await?;
         Ok(Response::new(revoked))
     }
 
@@ -301,6 +309,7 @@ impl Control for ControlService {
         request: Request<v1::RotateAuthorityRequest>,
     ) -> Result<Response<v1::AuthorityReply>, Status> {
         let rotated = self.on_rotate(request.into_inner()).await?;
+        self.kept().await?;
         Ok(Response::new(rotated))
     }
 

@@ -79,6 +79,9 @@ impl Candidate {
             let mut ticks = interval(setting.timing.sign);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
+                if let Some(over) = following.over.take() {
+                    return Ok(Followed::Over(over));
+                }
                 while let Some(act) = next.take() {
                     match following.act(act).await? {
                         Acted::Leads {
@@ -91,9 +94,6 @@ impl Candidate {
                         Acted::Heard(event) => next = following.hear(event),
                         Acted::Nothing => {}
                     }
-                }
-                if let Some(over) = following.over.take() {
-                    return Ok(Followed::Over(over));
                 }
                 next = tokio::select! {
                     changed = watch.next() => match changed {
@@ -154,6 +154,11 @@ impl Candidate {
         };
         let head = head.and_then(|entry| Some((read::<Head>(&entry.value)?, entry.modified)));
         if let Some((head, _)) = &head {
+            if let Some(over) = &head.over {
+                drop(keeper);
+                let _ = arbiter.revoke(lease).await;
+                return Ok(Followed::Over(over.clone()));
+            }
             tail.follow(head.clone());
         }
         let replica = tail.caught_up().await?;

@@ -4,9 +4,7 @@ use super::setting::{HaError, Setting};
 use super::site::{Head, Keys, kept, read};
 use crate::grouplog::{Fate, Register};
 use futures::future::BoxFuture;
-use robust_arbiter::{
-    Arbiter, ArbiterError, Compare, Entry, Etcd, LeaseId, Revision, Transacted, Write,
-};
+use robust_arbiter::{Arbiter, Compare, Entry, Etcd, LeaseId, Revision, Transacted, Write};
 use robust_grouplog::Position;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -29,6 +27,8 @@ pub struct Lead {
     lease: LeaseId,
     /// The head as it was put last, with the change that put it; none: there is none yet.
     head: Mutex<Option<(Head, Revision)>>,
+    /// One is put after the other: each names the one before.
+    putting: tokio::sync::Mutex<()>,
     keeper: Mutex<Option<Keeper>>,
     /// The place was given up: the program ends.
     resigned: AtomicBool,
@@ -47,6 +47,7 @@ impl Lead {
             epoch,
             lease,
             head: Mutex::new(head),
+            putting: tokio::sync::Mutex::new(()),
             keeper: Mutex::new(Some(keeper)),
             resigned: AtomicBool::new(false),
         })
@@ -65,7 +66,7 @@ impl Lead {
     /// The log of a job that begins counts from this base on.
     pub async fn begin(&self, run: &str, at: Position) {
         loop {
-            match self.put(run, &at, None).await {
+            match self.put(Some((run, at)), None).await {
                 Fate::Registered => return,
                 Fate::Deposed(why) => begin_anew(&why),
                 Fate::Away(why) => {
@@ -78,11 +79,8 @@ impl Lead {
 
     /// The job is over: all other candidates end, too.
     pub async fn finish(&self, how: &str) {
-        let Some((head, _)) = self.known() else {
-            return;
-        };
         for _ in 0..LAST_TRIES {
-            match self.put(&head.run, &head.at, Some(how.to_owned())).await {
+            match self.put(None, Some(how.to_owned())).await {
                 Fate::Registered => break,
                 Fate::Deposed(why) => {
                     tracing::warn!(
@@ -115,13 +113,19 @@ impl Lead {
         head.clone()
     }
 
-    async fn put(&self, run: &str, to: &Position, over: Option<String>) -> Fate {
+    /// Puts the head: at another place, or where it is.
+    async fn put(&self, to: Option<(&str, Position)>, over: Option<String>) -> Fate {
+        let _one = self.putting.lock().await;
         let known = self.known();
-        let head = Head {
-            run: run.to_owned(),
-            at: *to,
-            over,
+        let place = match (to, &known) {
+            (Some((run, at)), _) => Some((run.to_owned(), at)),
+            (None, Some((head, _))) => Some((head.run.clone(), head.at)),
+            (None, None) => None,
         };
+        let Some((run, at)) = place else {
+            return Fate::Registered;
+        };
+        let head = Head { run, at, over };
         let key = self.keys.head();
         let ours = Compare::Created {
             key: self.keys.leader(),
@@ -146,9 +150,6 @@ impl Lead {
                 Ok(revision) => revision,
                 Err(why) => return Fate::Deposed(why),
             },
-            Err(error @ (ArbiterError::Unavailable { .. } | ArbiterError::Unknown { .. })) => {
-                return Fate::Away(error.to_string());
-            }
             Err(error) => return Fate::Away(error.to_string()),
         };
         let mut known = self.head.lock().unwrap_or_else(PoisonError::into_inner);
@@ -180,23 +181,23 @@ impl Register for Lead {
     fn register<'a>(&'a self, _from: &'a Position, to: &'a Position) -> BoxFuture<'a, Fate> {
         Box::pin(async move {
             let run = self.known().map(|(head, _)| head.run).unwrap_or_default();
-            self.put(&run, to, None).await
+            self.put(Some((&run, *to)), None).await
         })
     }
 
-    fn step_down(&self, why: &str) -> ! {
-        // What is refused since the place was given up is nobody's, and the program ends in a moment.
-        while self.resigned.load(Ordering::Acquire) {
-            std::thread::park();
+    fn step_down(&self, why: &str) {
+        // What is refused since the place was given up is nobody's, and the program ends.
+        if !self.resigned.load(Ordering::Acquire) {
+            begin_anew(why);
         }
-        begin_anew(why)
     }
 }
 
 /// Another one leads, or may: nothing more is said or done in this one's name. The program begins anew, and follows.
 pub(super) fn begin_anew(why: &str) -> ! {
     tracing::warn!("this controller leads no more: {why}; it begins anew, and follows");
-    let program = std::env::current_exe().unwrap_or_default();
+    // Also where another build has taken its place meanwhile.
+    let program = "/proc/self/exe";
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_default();
     let error = Command::new(program).arg0(name).args(arguments).exec();

@@ -215,7 +215,8 @@ impl Actor {
         answer: oneshot::Sender<Result<Standing, EarlierTerm>>,
     ) {
         let joined = self.memory.epoch;
-        if self.memory.run == run && epoch < joined {
+        // One that is alone has no terms: it went on with what several did before.
+        if self.memory.run == run && epoch != 0 && epoch < joined {
             // The link may be broken; then the next one asks again.
             let _ = answer.send(Err(EarlierTerm { epoch, joined }));
             return;

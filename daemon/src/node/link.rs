@@ -86,6 +86,7 @@ pub(super) async fn run(
             credentials: &credentials,
             events: &events,
             joined: false,
+            beats: false,
         };
         let Err(broken) = link.once(known).await else {
             return;
@@ -122,6 +123,8 @@ struct Link<'a> {
     credentials: &'a Arc<Credentials>,
     events: &'a UnboundedSender<LinkEvent>,
     joined: bool,
+    /// There are other addresses, and the leader is one of several: it beats.
+    beats: bool,
 }
 
 type DownStream = Streaming<LeaderMessage>;
@@ -164,7 +167,7 @@ impl Link<'_> {
         let Some(mut down) = begun else {
             return Ok(Unheard);
         };
-        let Down::Welcome(welcome) = self.next(&mut down).await? else {
+        let Down::Welcome(welcome) = next(&mut down).await? else {
             return Err(Broken::Refused("its second message is no welcome".into()));
         };
         self.joined = true;
@@ -206,7 +209,7 @@ impl Link<'_> {
 
     /// What the leader says next. Of several, one that is silent is not waited for.
     async fn next(&self, down: &mut DownStream) -> Result<Down, Broken> {
-        if self.config.leaders.len() < 2 {
+        if !self.beats {
             return next(down).await;
         }
         let said = timeout(SILENCE, next(down)).await;
@@ -253,7 +256,7 @@ impl Link<'_> {
 
     /// Until the leader has heard what this node has; none when nobody listens any more.
     async fn begin(
-        &self,
+        &mut self,
         channel: &Channel,
         up: &UnboundedSender<NodeMessage>,
         outgoing: UnboundedReceiver<NodeMessage>,
@@ -270,6 +273,7 @@ impl Link<'_> {
         let Down::Greeting(v1::LeaderGreeting { run, epoch }) = first else {
             return Err(Broken::Refused("its first message is no greeting".into()));
         };
+        self.beats = epoch > 0 && self.config.leaders.len() > 1;
         let (answer, standing) = oneshot::channel();
         let asked = self.events.send(LinkEvent::Greeted { run, epoch, answer });
         let (Ok(()), Ok(standing)) = (asked, standing.await) else {

@@ -8,6 +8,7 @@ use super::sessions::{OpenSession, Sessions};
 use super::shards::{ShardError, Shards};
 use super::{HANDSHAKE, JobFiles, NodeLinkEvent, NodeRefused, outgoing, unix_ms};
 use crate::links::{LinkId, Via};
+use crate::store::Store;
 use crate::tell::Tell;
 use robust_identity::{Fingerprint, NodeCertificate};
 use robust_proto::v1::leader_message::Body as Down;
@@ -49,7 +50,7 @@ pub struct Joined {
 }
 
 /// The service that nodes join. Everything it hears goes to the driver.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct NodeHostService {
     /// The way to the driver.
     pub events: Tell<NodeLinkEvent>,
@@ -65,6 +66,8 @@ pub struct NodeHostService {
     pub job: Arc<str>,
     /// What nodes fetch.
     pub files: JobFiles,
+    /// Whoever goes on with its log has to know who is a node.
+    pub store: Store,
     /// Where shards are kept.
     pub shards: Shards,
     /// Who is joined.
@@ -330,6 +333,9 @@ impl NodeHost for NodeHostService {
             }
             _ => return Err(Status::unauthenticated("only a join token makes a node")),
         };
+        // Another controller goes on with what the log has.
+        let kept = self.store.sync().await;
+        kept.map_err(|e| Status::unavailable(e.to_string()))?;
         Ok(Response::new(v1::EnrollReply {
             certificates: certificate.pem,
             since_ms: certificate.since_ms,

@@ -269,6 +269,11 @@ impl StateDir {
         self.root.join("db")
     }
 
+    /// There while the job is made of its log.
+    pub fn restoring(&self) -> PathBuf {
+        self.root.join("restoring")
+    }
+
     /// Checkpoints on disk.
     pub fn checkpoints(&self) -> PathBuf {
         self.root.join("ckpt")

@@ -223,14 +223,8 @@ impl Groups {
                 .for_each(|job| run_job(job, &mut txn));
         }
         self.next_journal = Some(txn.next_journal);
-        for (name, contents) in self.commit.files() {
-            let key = Key::File(name);
-            match contents {
-                Some(contents) => txn.put(&key, &contents)?,
-                None => txn.remove(&key)?,
-            }
-            txn.keep_job();
-        }
+        txn.files(self.commit.files())?;
+        txn.keep_job();
         let number = database::last_group(&db, &self.path)? + 1;
         let Some(group) = txn.into_group(number) else {
             return Ok(());

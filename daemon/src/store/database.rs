@@ -251,7 +251,8 @@ fn mark(path: &Path) -> u64 {
     text.ok().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-fn set_aside(path: &Path, reason: String) -> Result<OpenNote, StoreError> {
+/// Moves a damaged database away, with what is wrong with it.
+pub fn set_aside(path: &Path, reason: String) -> Result<OpenNote, StoreError> {
     let stamp = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |d| d.as_millis());

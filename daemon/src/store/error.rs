@@ -175,6 +175,7 @@ impl StoreError {
                 | Self::TurnCount { .. }
                 | Self::ConsumedTwice { .. }
                 | Self::Encode { .. }
+                | Self::Log(LogError::Taken { .. })
         )
     }
 }

@@ -90,6 +90,11 @@ impl Dumper {
         self.with(|db, path| replica::dump(db, path, after))
     }
 
+    /// The number of the last group that it has, whether that counts by now or not.
+    pub fn last_group(&self) -> Result<u64, StoreError> {
+        self.with(|db, path| database::last_group(db, path))
+    }
+
     /// The database's folder.
     pub fn path(&self) -> &Path {
         &self.path
@@ -198,6 +203,23 @@ impl Store {
             let at = replica::position(db, path)?;
             Ok((at, database::last_group(db, path)?))
         })
+    }
+
+    /// Where in its log it stands from now on: nothing of it changes.
+    pub fn stand_at(&self, at: &Position) -> Result<(), StoreError> {
+        self.dumper()
+            .with(|db, path| replica::stand_at(db, path, at))
+    }
+
+    /// Files of the state directory as they go along with the log; none for one that is gone.
+    pub fn put_files(&self, files: Vec<(String, Option<Vec<u8>>)>) -> Durable<()> {
+        self.submit(move |txn| txn.files(files))
+    }
+
+    /// The names of those that it has.
+    pub fn files(&self) -> Result<Vec<String>, StoreError> {
+        let files = self.dumper().with(replica::files)?;
+        Ok(files.into_iter().map(|(name, _)| name).collect())
     }
 
     /// What reads all of it, some entries at a time. It keeps no store open.

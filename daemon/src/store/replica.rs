@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 
 /// Where a base is read into.
 const LOADING: &str = "db.loading";
+/// What was there before, until what was loaded is in its place.
+const FORMER: &str = "db.former";
 
 /// A copy of a store, which nobody but its log writes. It holds the state directory.
 pub struct Replica {
@@ -37,9 +39,15 @@ impl Replica {
         std::fs::create_dir_all(dir).map_err(|e| StoreError::io("make", dir, e))?;
         let lock = StateLock::take(dir)?;
         let path = dir.join("db");
-        let db = match path.exists() {
-            true => Some(database::open_existing(&path)?),
-            false => None,
+        let opened = path.exists().then(|| database::open_existing(&path));
+        let db = match opened.transpose() {
+            // The log has all of it.
+            Err(StoreError::Corrupt { detail, .. }) => {
+                let note = database::set_aside(&path, detail)?;
+                tracing::warn!("{note}; it is read from the job's log anew");
+                None
+            }
+            db => db?,
         };
         let at = db.as_ref().map(|db| position(db, &path)).transpose()?;
         Ok(Self {
@@ -79,11 +87,17 @@ impl Replica {
         db.apply_batch(batch).map_err(failed)?;
         db.flush().map_err(failed)?;
         drop(db);
-        let to = self.dir.join("db");
+        synced(&path.join("db"))?;
+        let (to, former) = (self.dir.join("db"), self.dir.join(FORMER));
         self.db = None;
         self.at = None;
-        remove(&to)?;
+        remove(&former)?;
+        if to.exists() {
+            std::fs::rename(&to, &former).map_err(|e| StoreError::io("rename", &to, e))?;
+        }
         std::fs::rename(&path, &to).map_err(|e| StoreError::io("rename", &path, e))?;
+        synced(&self.dir)?;
+        remove(&former)?;
         self.db = Some(database::open_existing(&to)?);
         self.at = Some(at);
         Ok(())
@@ -107,7 +121,7 @@ impl Replica {
             self.at = Some(entry.at);
         }
         db.flush().map_err(failed)?;
-        Ok(())
+        synced(&path.join("db"))
     }
 
     /// What runs on another machine is none of this one's processes.
@@ -125,19 +139,10 @@ impl Replica {
 
     /// The files of the state directory that came with it, as they are kept.
     pub fn files(&self) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
-        let path = self.dir.join("db");
-        let Some(db) = &self.db else {
-            return Ok(Vec::new());
-        };
-        let reader = Reader::new(db, &path);
-        let mut files = Vec::new();
-        for key in reader.table(b'f') {
-            let key = key?;
-            if let (Some(Key::File(name)), Some(bytes)) = (Key::decode(&key), reader.get(&key)?) {
-                files.push((name, bytes));
-            }
+        match &self.db {
+            Some(db) => files(db, &self.dir.join("db")),
+            None => Ok(Vec::new()),
         }
-        Ok(files)
     }
 }
 
@@ -163,6 +168,27 @@ pub fn stored_position(at: &Position) -> (Vec<u8>, Option<Vec<u8>>) {
 fn place(at: &Position) -> (Vec<u8>, Vec<u8>) {
     let value = [&[0], &at.to_bytes()[..]].concat();
     (Key::Position.encode(), value)
+}
+
+/// Notes where a database stands that did not change.
+pub(super) fn stand_at(db: &sled::Db, path: &Path, at: &Position) -> Result<(), StoreError> {
+    let (key, value) = place(at);
+    let failed = |e| StoreError::sled("write", path, e);
+    db.insert(key, value).map_err(failed)?;
+    db.flush().map(drop).map_err(failed)
+}
+
+/// The files of the state directory that a database has, as they are kept.
+pub(super) fn files(db: &sled::Db, path: &Path) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+    let reader = Reader::new(db, path);
+    let mut files = Vec::new();
+    for key in reader.table(b'f') {
+        let key = key?;
+        if let (Some(Key::File(name)), Some(bytes)) = (Key::decode(&key), reader.get(&key)?) {
+            files.push((name, bytes));
+        }
+    }
+    Ok(files)
 }
 
 /// Where in its log a database stands; none where it wrote something without one.
@@ -198,6 +224,13 @@ pub fn dump(
         }
     }
     Ok(entries)
+}
+
+/// What is there survives a power cut.
+fn synced(path: &Path) -> Result<(), StoreError> {
+    let opened = std::fs::File::open(path);
+    let synced = opened.and_then(|file| file.sync_all());
+    synced.map_err(|e| StoreError::io("sync", path, e))
 }
 
 fn remove(path: &Path) -> Result<(), StoreError> {

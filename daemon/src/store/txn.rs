@@ -61,6 +61,18 @@ impl<'a> Txn<'a> {
         Ok(())
     }
 
+    /// Sets or removes files.
+    pub fn files(&mut self, files: Vec<(String, Option<Vec<u8>>)>) -> Result<(), StoreError> {
+        for (name, contents) in files {
+            let key = Key::File(name);
+            match contents {
+                Some(contents) => self.put(&key, &contents)?,
+                None => self.remove(&key)?,
+            }
+        }
+        Ok(())
+    }
+
     /// Removes every raw entry of a range.
     pub fn remove_range(&mut self, range: Range<Vec<u8>>) -> Result<(), StoreError> {
         for key in self.tree.range(range.clone()).keys() {

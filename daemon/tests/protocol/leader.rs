@@ -132,6 +132,7 @@ impl Leader {
             None,
         );
         let (members, sessions) = (members.unwrap(), Sessions::default());
+        let (store, _) = Store::open(&dir("state")).unwrap();
         let service = NodeHostService {
             events: Tell::into_channel(&events),
             members: members.clone(),
@@ -140,11 +141,11 @@ impl Leader {
             epoch: 0,
             job: serde_json::to_string(&job).unwrap().into(),
             files: JobFiles::new(&job, Digests::new(temp.path().join("digests.json"))),
+            store: store.clone(),
             shards: shards.clone(),
             sessions: sessions.clone(),
             numbers: Arc::new(AtomicU64::new(1)),
         };
-        let (store, _) = Store::open(&dir("state")).unwrap();
         let ways = (Tell::into_channel(&events), Tell::into_channel(&events));
         let roles = RoleHostService::new(ways, Leases::default(), store, 1);
         let any = "127.0.0.1:0".parse().unwrap();
