@@ -88,11 +88,11 @@ pub struct Args {
     /// Discard what an earlier job left in the state directory, its checkpoints too
     #[arg(long)]
     pub fresh: bool,
-    /// Go on with the job of the job file from its log ([store] remote_log of the machine that was lost), in an empty state
+    /// Go on with the job of the job file from its log (store.remote_log of the machine that was lost), in an empty state
     /// directory
     #[arg(long, value_name = "URL", conflicts_with_all = ["join", "inspect", "fresh"])]
     pub restore_from: Option<String>,
-    /// This controller's name among those of a job file with [ha] [default: the host's name]
+    /// This controller's name among those of a job file with an ha table [default: the host's name]
     #[arg(long, value_name = "NAME", conflicts_with_all = ["join", "inspect", "fresh", "restore_from"])]
     pub candidate: Option<String>,
     /// Keep serving status and report for so long after the job's end
