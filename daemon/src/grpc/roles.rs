@@ -4,6 +4,7 @@ use crate::leases::{Held, LeaseError, Leases};
 use crate::links::{LinkEvent, LinkId, RouteEvent};
 use crate::store::{Appended, Durable, Finish, Store, StoreError, Tokens};
 use crate::tell::Tell;
+use futures::future::join_all;
 use robust_proto::v1::{self, role_host_server::RoleHost, role_message::Body};
 use robust_shared::ids::{Incarnation, TrajectoryId};
 use std::sync::Arc;
@@ -12,6 +13,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
+
+/// Conversations whose tokens come in one call.
+const MOST_PARTS: usize = 4096;
 
 /// The service role processes attach to. Writes of trajectories go to the store from here; all else
 /// goes to the driver.
@@ -260,28 +264,39 @@ impl RoleHost for RoleHostService {
         request: Request<v1::AppendSpansRequest>,
     ) -> Result<Response<v1::Ack>, Status> {
         let origin = Origin::of(&request)?;
-        let request = request.into_inner();
-        let (incarnation, trajectory) = named(request.incarnation, request.trajectory);
-        let whole = |span: &v1::Span| !span.ids.is_empty() && span.ids.len() == span.logprobs.len();
-        if request.spans.is_empty() || !request.spans.iter().all(whole) {
-            let text = "every span has tokens, and a logprob for each";
+        self.append_part(&origin, request.into_inner()).await?;
+        Ok(Response::new(v1::Ack {}))
+    }
+
+    async fn append_spans_batch(
+        &self,
+        request: Request<v1::SpansBatch>,
+    ) -> Result<Response<v1::SpansBatchReply>, Status> {
+        let origin = Origin::of(&request)?;
+        let v1::SpansBatch { incarnation, parts } = request.into_inner();
+        if parts.len() > MOST_PARTS {
+            let text = format!("{} parts are more than {MOST_PARTS}", parts.len());
             return Err(Status::invalid_argument(text));
         }
-        let tokens = Tokens {
-            turn: request.turn,
-            offset: request.offset,
-            spans: request.spans,
-        };
-        let held = self.held(incarnation, trajectory, &origin).await?;
-        let write = self
-            .store
-            .append_spans(trajectory, request.prompt_ids, tokens);
-        match written_under(held, write).await? {
-            Appended::Stored | Appended::Repeated => Ok(Response::new(v1::Ack {})),
-            Appended::Already => Err(Status::invalid_argument(format!(
-                "{trajectory} has other tokens there; they stay as they are"
-            ))),
-        }
+        // Together: the store makes one group of what comes at the same time.
+        let appending = parts.into_iter().map(|part| {
+            let part = v1::AppendSpansRequest {
+                incarnation,
+                ..part
+            };
+            self.append_part(&origin, part)
+        });
+        let replies = join_all(appending).await.into_iter().map(|appended| {
+            let refused = appended.err();
+            let code = refused.as_ref().map_or(tonic::Code::Ok, Status::code);
+            v1::PartReply {
+                code: code.into(),
+                message: refused.map_or_else(String::new, |status| status.message().to_owned()),
+            }
+        });
+        Ok(Response::new(v1::SpansBatchReply {
+            replies: replies.collect(),
+        }))
     }
 
     async fn finish_trajectory(
@@ -314,6 +329,37 @@ impl RoleHost for RoleHostService {
             Ok(Response::new(v1::Ack {}))
         })
         .await
+    }
+}
+
+impl RoleHostService {
+    /// Makes tokens of a turn under way durable.
+    async fn append_part(
+        &self,
+        origin: &Origin,
+        request: v1::AppendSpansRequest,
+    ) -> Result<(), Status> {
+        let (incarnation, trajectory) = named(request.incarnation, request.trajectory);
+        let whole = |span: &v1::Span| !span.ids.is_empty() && span.ids.len() == span.logprobs.len();
+        if request.spans.is_empty() || !request.spans.iter().all(whole) {
+            let text = "every span has tokens, and a logprob for each";
+            return Err(Status::invalid_argument(text));
+        }
+        let tokens = Tokens {
+            turn: request.turn,
+            offset: request.offset,
+            spans: request.spans,
+        };
+        let held = self.held(incarnation, trajectory, origin).await?;
+        let write = self
+            .store
+            .append_spans(trajectory, request.prompt_ids, tokens);
+        match written_under(held, write).await? {
+            Appended::Stored | Appended::Repeated => Ok(()),
+            Appended::Already => Err(Status::invalid_argument(format!(
+                "{trajectory} has other tokens there; they stay as they are"
+            ))),
+        }
     }
 }
 

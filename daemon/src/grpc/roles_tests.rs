@@ -180,6 +180,41 @@ async fn tokens_are_taken_from_the_holder_twice_but_not_with_a_gap_nor_from_an_o
 }
 
 #[tokio::test]
+async fn of_tokens_that_come_together_each_part_is_judged_for_itself() {
+    let door = door();
+    door.leases.grant(A, T, 1).settling.over().await;
+    let part = |by, trajectory, ids: &[u32]| v1::AppendSpansRequest {
+        trajectory,
+        ..spans(by, 0, ids).into_inner()
+    };
+    let batch = |parts| {
+        from_here(v1::SpansBatch {
+            incarnation: A.0,
+            parts,
+        })
+    };
+    // The second is of a trajectory that it does not hold, the third says that somebody else sends it: the call's word counts.
+    let parts = vec![
+        part(A, T.key(), &[5]),
+        part(A, T.key() + 1, &[5]),
+        part(B, T.key(), &[5]),
+    ];
+    let replies = door.service.append_spans_batch(batch(parts)).await.unwrap();
+    let replies = replies.into_inner().replies;
+    let codes: Vec<tonic::Code> = replies.iter().map(|reply| reply.code.into()).collect();
+    use tonic::Code::{FailedPrecondition, Ok as Acknowledged};
+    assert_eq!(codes, [Acknowledged, FailedPrecondition, Acknowledged]);
+    assert_eq!(door.running(), [span(&[5])]);
+    let many = vec![part(A, T.key(), &[5]); 5000];
+    let refused = door
+        .service
+        .append_spans_batch(batch(many))
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+}
+
+#[tokio::test]
 async fn a_turn_that_contradicts_its_stored_tokens_is_refused_and_an_end_in_its_middle_too() {
     let door = door();
     door.leases.grant(A, T, 1).settling.over().await;

@@ -186,6 +186,17 @@ impl RoleHost for RoleProxy {
         .await
     }
 
+    async fn append_spans_batch(
+        &self,
+        request: Request<v1::SpansBatch>,
+    ) -> Result<Response<v1::SpansBatchReply>, Status> {
+        let life = request.get_ref().incarnation;
+        self.ask(request, life, |mut leader, request| async move {
+            leader.append_spans_batch(request).await
+        })
+        .await
+    }
+
     async fn finish_trajectory(
         &self,
         request: Request<v1::FinishTrajectoryRequest>,

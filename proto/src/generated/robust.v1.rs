@@ -905,6 +905,35 @@ pub struct AppendSpansRequest {
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SpansBatch {
+    #[prost(uint64, tag = "1")]
+    pub incarnation: u64,
+    /// each as if it came alone, by this incarnation; 4096 at most
+    #[prost(message, repeated, tag = "2")]
+    pub parts: ::prost::alloc::vec::Vec<AppendSpansRequest>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SpansBatchReply {
+    /// in the order of the parts
+    #[prost(message, repeated, tag = "1")]
+    pub replies: ::prost::alloc::vec::Vec<PartReply>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PartReply {
+    /// of gRPC; 0: stored
+    #[prost(int32, tag = "1")]
+    pub code: i32,
+    /// why not
+    #[prost(string, tag = "2")]
+    pub message: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct FinishTrajectoryRequest {
     #[prost(uint64, tag = "1")]
     pub incarnation: u64,
@@ -1119,6 +1148,30 @@ pub mod role_host_client {
                 .insert(GrpcMethod::new("robust.v1.RoleHost", "AppendSpans"));
             self.inner.unary(req, path, codec).await
         }
+        pub async fn append_spans_batch(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SpansBatch>,
+        ) -> std::result::Result<
+            tonic::Response<super::SpansBatchReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.RoleHost/AppendSpansBatch",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.RoleHost", "AppendSpansBatch"));
+            self.inner.unary(req, path, codec).await
+        }
         pub async fn finish_trajectory(
             &mut self,
             request: impl tonic::IntoRequest<super::FinishTrajectoryRequest>,
@@ -1188,6 +1241,10 @@ pub mod role_host_server {
             &self,
             request: tonic::Request<super::AppendSpansRequest>,
         ) -> std::result::Result<tonic::Response<super::Ack>, tonic::Status>;
+        async fn append_spans_batch(
+            &self,
+            request: tonic::Request<super::SpansBatch>,
+        ) -> std::result::Result<tonic::Response<super::SpansBatchReply>, tonic::Status>;
         async fn finish_trajectory(
             &self,
             request: tonic::Request<super::FinishTrajectoryRequest>,
@@ -1476,6 +1533,49 @@ pub mod role_host_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = AppendSpansSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.RoleHost/AppendSpansBatch" => {
+                    #[allow(non_camel_case_types)]
+                    struct AppendSpansBatchSvc<T: RoleHost>(pub Arc<T>);
+                    impl<T: RoleHost> tonic::server::UnaryService<super::SpansBatch>
+                    for AppendSpansBatchSvc<T> {
+                        type Response = super::SpansBatchReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SpansBatch>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as RoleHost>::append_spans_batch(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AppendSpansBatchSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
@@ -2517,6 +2617,66 @@ pub struct Status {
     /// what is promised of the job for that, I-1 to I-9
     #[prost(message, repeated, tag = "151")]
     pub promises: ::prost::alloc::vec::Vec<Promise>,
+    /// of a job with several
+    #[prost(message, optional, tag = "170")]
+    pub controllers: ::core::option::Option<Controllers>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Controllers {
+    /// its name
+    #[prost(string, tag = "1")]
+    pub leader: ::prost::alloc::string::String,
+    /// the number of its term, which is higher than that of any term before
+    #[prost(uint64, tag = "2")]
+    pub epoch: u64,
+    /// Unix time at which it was elected
+    #[prost(uint64, tag = "3")]
+    pub since_ms: u64,
+    /// the number of the last group of writes in the job's log that counts
+    #[prost(uint64, tag = "4")]
+    pub group: u64,
+    #[prost(message, repeated, tag = "5")]
+    pub followers: ::prost::alloc::vec::Vec<Follower>,
+    /// how the term began
+    #[prost(message, optional, tag = "6")]
+    pub takeover: ::core::option::Option<Takeover>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Follower {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// the last one that its store has
+    #[prost(uint64, tag = "2")]
+    pub group: u64,
+    /// groups that it lacks
+    #[prost(uint64, tag = "3")]
+    pub behind: u64,
+    /// since its last sign of life
+    #[prost(uint64, tag = "4")]
+    pub silent_ms: u64,
+    /// follows | silent
+    #[prost(string, tag = "5")]
+    pub state: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Takeover {
+    /// who led before; empty: nobody did
+    #[prost(string, tag = "1")]
+    pub from: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub why: ::prost::alloc::string::String,
+    /// silence, election, log, start, record: one after the other, those that are over
+    #[prost(message, repeated, tag = "3")]
+    pub stages: ::prost::alloc::vec::Vec<Stage>,
+    /// of them
+    #[prost(double, tag = "4")]
+    pub total_ms: f64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

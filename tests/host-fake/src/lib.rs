@@ -59,6 +59,8 @@ struct Shared {
     up: Mutex<Sender<(u64, Up)>>,
     links: Mutex<HashMap<u64, ToRole>>,
     asked: Mutex<Vec<Asked>>,
+    /// The parts of each call with tokens of turns under way.
+    batches: Mutex<Vec<usize>>,
     /// Rollouts in the order in which they are given out; the last one for ever.
     rollouts: Mutex<Vec<String>>,
     fenced: Mutex<bool>,
@@ -75,6 +77,7 @@ impl FakeHost {
             up: Mutex::new(up),
             links: Mutex::default(),
             asked: Mutex::default(),
+            batches: Mutex::default(),
             rollouts: Mutex::default(),
             fenced: Mutex::default(),
             void: Mutex::default(),
@@ -164,6 +167,11 @@ impl FakeHost {
     /// Everything that was asked so far.
     pub fn asked(&self) -> Vec<Asked> {
         self.shared.asked.lock().unwrap().clone()
+    }
+
+    /// Of how many conversations each call had tokens.
+    pub fn batches(&self) -> Vec<usize> {
+        self.shared.batches.lock().unwrap().clone()
     }
 
     /// As if nothing had been asked.
@@ -320,6 +328,27 @@ impl RoleHost for Service {
         request: Request<AppendSpansRequest>,
     ) -> Result<Response<Ack>, Status> {
         self.note(Asked::Spans(request.into_inner())).await
+    }
+
+    async fn append_spans_batch(
+        &self,
+        request: Request<SpansBatch>,
+    ) -> Result<Response<SpansBatchReply>, Status> {
+        let mut replies = Vec::new();
+        let parts = request.into_inner().parts;
+        self.0.batches.lock().unwrap().push(parts.len());
+        for part in parts {
+            let noted = self.note(Asked::Spans(part)).await;
+            let refused = noted.err();
+            replies.push(PartReply {
+                code: refused
+                    .as_ref()
+                    .map_or(tonic::Code::Ok, Status::code)
+                    .into(),
+                message: refused.map_or_else(String::new, |status| status.message().to_owned()),
+            });
+        }
+        Ok(Response::new(SpansBatchReply { replies }))
     }
 
     async fn finish_trajectory(

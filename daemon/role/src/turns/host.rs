@@ -3,12 +3,14 @@
 use std::path::Path;
 use std::time::Duration;
 
+use super::spool::Spool;
 use crate::Link;
 use robust_proto::v1::role_host_client::RoleHostClient;
 use robust_proto::v1::{
     AppendSpansRequest, AppendTurnRequest, FinishTrajectoryRequest, ReleaseRouteRequest,
-    RouteReply, RouteRequest, Span,
+    RouteReply, RouteRequest, Span, SpansBatch, SpansBatchReply,
 };
+use tokio::time::Instant;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
@@ -31,6 +33,9 @@ pub enum Refusal {
 pub struct Host {
     client: RoleHostClient<Channel>,
     link: Link,
+    spool: Spool,
+    /// What ticks are counted from.
+    began: Instant,
     /// Who asks.
     pub incarnation: u64,
 }
@@ -42,6 +47,8 @@ impl Host {
         Self {
             client,
             link,
+            spool: Spool::default(),
+            began: Instant::now(),
             incarnation,
         }
     }
@@ -95,17 +102,57 @@ impl Host {
         Ok(())
     }
 
-    /// Returns when tokens of a turn under way are stored durably.
+    /// Returns when tokens of a turn under way are stored durably; they go along with those of other conversations.
     pub async fn append_spans(&self, request: AppendSpansRequest) -> Result<(), Refusal> {
-        self.ask(|mut client| {
-            let request = request.clone();
-            async move { client.append_spans(request).await }
-        })
-        .await?;
         let (trajectory, turn) = (request.trajectory, request.turn);
         let tokens = request.offset as usize + count(&request.spans);
+        self.spool.append(self, request).await?;
         tracing::debug!(trajectory, turn, tokens, "kept: tokens");
         Ok(())
+    }
+
+    /// The same alone.
+    pub(super) async fn append_alone(&self, request: AppendSpansRequest) -> Result<(), Refusal> {
+        let stored = self.ask(|mut client| {
+            let request = request.clone();
+            async move { client.append_spans(request).await }
+        });
+        stored.await.map(drop)
+    }
+
+    /// What became of the tokens of many conversations; the code where they cannot be asked for together at all.
+    pub(super) async fn append_batch(&self, request: SpansBatch) -> Result<SpansBatchReply, Code> {
+        loop {
+            self.link.linked().await;
+            let status = match self
+                .client
+                .clone()
+                .append_spans_batch(request.clone())
+                .await
+            {
+                Ok(response) => return Ok(response.into_inner()),
+                Err(status) => status,
+            };
+            if refusal(status.code(), status.message()).is_some() {
+                return Err(status.code());
+            }
+            tracing::debug!(%status, "asking the daemon again");
+            self.pause().await;
+        }
+    }
+
+    /// Between two tries.
+    pub(super) async fn pause(&self) {
+        tokio::time::sleep(RETRY).await;
+    }
+
+    /// The next moment at which all conversations have their tokens kept that want that so often.
+    pub(super) fn next_tick(&self, every: Duration) -> Instant {
+        let now = Instant::now();
+        let Some(left) = since_tick(now - self.began, every) else {
+            return now;
+        };
+        now + (every - left)
     }
 
     /// Returns when the trajectory's end is stored durably.
@@ -130,23 +177,50 @@ impl Host {
                 Ok(response) => return Ok(response.into_inner()),
                 Err(status) => status,
             };
-            match status.code() {
-                Code::FailedPrecondition => return Err(Refusal::Void),
-                Code::InvalidArgument
-                | Code::NotFound
-                | Code::Unimplemented
-                | Code::OutOfRange
-                | Code::PermissionDenied => {
-                    return Err(Refusal::Other(status.message().to_owned()));
-                }
-                // The daemon is away, ends, or could not store it: its own matter.
-                _ => tracing::debug!(%status, "asking the daemon again"),
+            if let Some(refusal) = refusal(status.code(), status.message()) {
+                return Err(refusal);
             }
-            tokio::time::sleep(RETRY).await;
+            // The daemon is away, ends, or could not store it: its own matter.
+            tracing::debug!(%status, "asking the daemon again");
+            self.pause().await;
         }
     }
 }
 
+/// What an answer of the daemon says that asking again will not change; none if it may.
+pub(super) fn refusal(code: Code, message: &str) -> Option<Refusal> {
+    match code {
+        Code::FailedPrecondition => Some(Refusal::Void),
+        Code::InvalidArgument
+        | Code::NotFound
+        | Code::Unimplemented
+        | Code::OutOfRange
+        | Code::PermissionDenied => Some(Refusal::Other(message.to_owned())),
+        _ => None,
+    }
+}
+
+/// How long ago the last tick was; none where there are none.
+fn since_tick(passed: Duration, every: Duration) -> Option<Duration> {
+    let into = passed.as_nanos().checked_rem(every.as_nanos())?;
+    // It is less than `every`, which has fewer.
+    Some(Duration::from_nanos(u64::try_from(into).unwrap_or(0)))
+}
+
 fn count(spans: &[Span]) -> usize {
     spans.iter().map(|span| span.ids.len()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conversations_that_begin_at_any_time_have_the_same_ticks() {
+        let ms = Duration::from_millis;
+        assert_eq!(since_tick(ms(0), ms(250)), Some(ms(0)));
+        assert_eq!(since_tick(ms(260), ms(250)), Some(ms(10)));
+        assert_eq!(since_tick(ms(1_240), ms(250)), Some(ms(240)));
+        assert_eq!(since_tick(ms(7), ms(0)), None);
+    }
 }

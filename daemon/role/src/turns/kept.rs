@@ -4,7 +4,8 @@
 //!          tokens, and it is time             acknowledged
 //!   idle ─────────────────────────► sending ────────────────► idle, what came meanwhile waits
 //! ```
-//! One request is under way at a time, beside the stream it never holds up. What is not kept when
+//! One request is under way at a time, beside the stream it never holds up; the requests of all conversations go at the same
+//! moments, together. What is not kept when
 //! the turn ends comes with the turn itself, whose storage makes a late or repeated request say
 //! nothing new.
 
@@ -38,7 +39,7 @@ impl Kept {
             turn,
             sent: begun.count(),
             every,
-            due: Instant::now() + every,
+            due: host.next_tick(every),
             sending: None,
         }
     }
@@ -86,7 +87,7 @@ impl Kept {
         // A turn has far fewer tokens.
         request.offset = u32::try_from(self.sent).unwrap_or(u32::MAX);
         request.spans = after(&turn.spans, self.sent);
-        (self.sent, self.due) = (turn.count(), Instant::now() + self.every);
+        (self.sent, self.due) = (turn.count(), self.host.next_tick(self.every));
         let host = self.host.clone();
         self.sending = Some(Box::pin(async move { host.append_spans(request).await }));
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   TurnRequest ──► Route ──► /generate ──► tokens ──► Generated
-//!                     ▲           │ broken      └─► AppendSpans, again and again (Kept)
+//!                     ▲           │ broken      └─► AppendSpansBatch, again and again (Kept, Spool)
 //!                     └───────────┘ goes on elsewhere, from the tokens so far
 //! ```
 //! Whoever holds a trajectory's lease generates its turns here and stores each when it is complete
@@ -13,6 +13,7 @@ mod generate;
 mod host;
 mod kept;
 mod leases;
+mod spool;
 
 pub use awaited::Rollouts;
 pub use generate::{Generated, Sampling, TurnError, TurnRequest};

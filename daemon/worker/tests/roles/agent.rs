@@ -228,8 +228,12 @@ impl Scene {
     }
 
     pub fn resume(&self, turns: Vec<Turn>, running: Vec<Span>) {
+        self.resume_of(TRAJECTORY, turns, running);
+    }
+
+    pub fn resume_of(&self, trajectory: u64, turns: Vec<Turn>, running: Vec<Span>) {
         let dispatch = Dispatch {
-            trajectory: TRAJECTORY,
+            trajectory,
             prompt: "12+34=".into(),
             answer: "46".into(),
             seed: 7,

@@ -101,6 +101,30 @@ fn who_comes_next_goes_on_after_the_last_stored_token_wherever_the_worker_died()
 }
 
 #[test]
+fn tokens_of_many_conversations_go_in_one_call() {
+    let hanging = FakeRollout::start(WHOLE, 3, Fate::Hangs(3));
+    let scene = scene_with(&[&hanging], 300);
+    let all = TRAJECTORY..TRAJECTORY + 8;
+    for trajectory in all.clone() {
+        scene.resume_of(trajectory, Vec::new(), Vec::new());
+    }
+    let of = |trajectory| {
+        let parts = stored(&scene.host).into_iter();
+        let parts = parts.filter(|part| part.trajectory == trajectory);
+        parts.map(|part| count(&part.spans)).sum::<usize>()
+    };
+    let deadline = Instant::now() + PATIENCE;
+    while !all.clone().all(|trajectory| of(trajectory) == 3) {
+        assert!(Instant::now() < deadline, "{:?}", scene.host.asked());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    // They began at different times, and were due at the same ticks.
+    let batches = scene.host.batches();
+    assert!(batches.iter().any(|parts| *parts > 1), "{batches:?}");
+    scene.end();
+}
+
+#[test]
 fn a_turn_whose_last_token_is_stored_is_generated_no_further() {
     let rollout = FakeRollout::start(WHOLE, 3, Fate::Ends);
     let scene = scene_with(&[&rollout], 0);
