@@ -6,6 +6,7 @@
 //! A line is written, then the head over the one before: at no time is the head of a line that is not there.
 //! After a power cut it may be an older one, which is true of its line, too.
 use super::MOST_FILES;
+use super::kept::{Line, number_of};
 use robust_proto::v1::AuditEntry;
 use robust_shared::audit::{FILE, HEAD, Head, older_file, older_number};
 use std::fs::{File, OpenOptions};
@@ -68,8 +69,8 @@ impl Writer {
         Ok((writer, id.unwrap_or(0)))
     }
 
-    /// Appends an entry; with `synced` it is on disk when this returns.
-    pub fn append(&mut self, entry: &AuditEntry, synced: bool) -> io::Result<()> {
+    /// Appends an entry, and says as which line; with `synced` it is on disk when this returns.
+    pub fn append(&mut self, entry: &AuditEntry, synced: bool) -> io::Result<Line> {
         if self.bytes >= self.most_bytes {
             self.rotate()?;
         }
@@ -85,7 +86,8 @@ impl Writer {
         if synced {
             self.file.sync_data()?;
         }
-        self.noted.write_all_at(head.text().as_bytes(), 0)
+        self.noted.write_all_at(head.text().as_bytes(), 0)?;
+        Ok((head.n, line))
     }
 
     /// The file becomes an older one, and a new one is begun.
@@ -123,7 +125,7 @@ fn options() -> OpenOptions {
 }
 
 /// The numbers of the older files, in order.
-fn older(state: &Path) -> io::Result<Vec<u64>> {
+pub(super) fn older(state: &Path) -> io::Result<Vec<u64>> {
     let mut numbers = Vec::new();
     for entry in std::fs::read_dir(state)? {
         numbers.extend(entry?.file_name().to_str().and_then(older_number));
@@ -136,6 +138,38 @@ fn older(state: &Path) -> io::Result<Vec<u64>> {
 fn entries(text: &[u8]) -> impl Iterator<Item = AuditEntry> + '_ {
     let lines = text.split_inclusive(|b| *b == b'\n');
     lines.filter_map(|line| serde_json::from_slice(line).ok())
+}
+
+/// All lines of the chain, in order.
+pub(super) fn lines_of(state: &Path) -> io::Result<Vec<Line>> {
+    let mut lines = Vec::new();
+    let files = older(state)?.into_iter().map(older_file);
+    for name in files.chain([FILE.to_owned()]) {
+        let text = match std::fs::read(state.join(name)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            text => text?,
+        };
+        for line in text.split_inclusive(|b| *b == b'\n') {
+            let Some(n) = number_of(line).filter(|_| line.ends_with(b"\n")) else {
+                continue;
+            };
+            lines.push((n, String::from_utf8_lossy(line).into_owned()));
+        }
+    }
+    Ok(lines)
+}
+
+/// Appends lines of the chain to a file of the log, as they are.
+pub(super) fn lines_to(
+    state: &Path,
+    name: &str,
+    lines: impl Iterator<Item = Line>,
+) -> io::Result<()> {
+    let mut file = private(&state.join(name))?;
+    for (_, line) in lines {
+        file.write_all(line.as_bytes())?;
+    }
+    file.sync_data()
 }
 
 fn last_head(text: &[u8]) -> Option<Head> {

@@ -10,14 +10,18 @@
 //! file of [`MOST_BYTES`] becomes `audit.N.jsonl`, and [`MOST_FILES`] of those are kept.
 mod allowance;
 mod files;
+mod kept;
 #[cfg(test)]
 mod tests;
 
 pub use files::Position;
+pub use kept::KeptError;
 
+use crate::store::Store;
 use allowance::Allowance;
 use files::Writer;
 use robust_proto::v1::AuditEntry;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,12 +43,20 @@ const REFUSED: &str = "refused";
 #[derive(Clone, Debug)]
 pub struct Audit(Arc<Inner>);
 
-#[derive(Debug)]
 struct Inner {
     state: PathBuf,
     book: Mutex<Book>,
     /// Lines written since it was opened.
     lines: watch::Sender<u64>,
+    /// Where each line goes as well, if the job's writes go into a log.
+    kept: Option<Store>,
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Audit");
+        shown.field("state", &self.state).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]
@@ -64,10 +76,20 @@ impl Audit {
     /// Opens or makes the log of a state directory. A line cut off by a crash, which nobody acted upon, is
     /// removed.
     pub fn open(state: &Path) -> io::Result<Self> {
-        Self::open_with(state, MOST_BYTES)
+        Self::open_with(state, MOST_BYTES, None)
     }
 
-    fn open_with(state: &Path, most_bytes: u64) -> io::Result<Self> {
+    /// The same, for a job whose writes go into a log: what other controllers wrote down is there, and what is written
+    /// goes to this store as well, before any write of what was asked for.
+    ///
+    /// # Errors
+    /// When files or store cannot be read or written.
+    pub fn open_kept(state: &Path, store: &Store) -> Result<Self, KeptError> {
+        kept::reconcile(state, store)?;
+        Ok(Self::open_with(state, MOST_BYTES, Some(store.clone()))?)
+    }
+
+    fn open_with(state: &Path, most_bytes: u64, kept: Option<Store>) -> io::Result<Self> {
         let (writer, last) = Writer::open(state, most_bytes)?;
         let book = Book {
             writer,
@@ -78,6 +100,7 @@ impl Audit {
             state: state.to_owned(),
             book: Mutex::new(book),
             lines: watch::Sender::new(0),
+            kept,
         })))
     }
 
@@ -91,8 +114,11 @@ impl Audit {
         entry: &AuditEntry,
         synced: bool,
     ) -> io::Result<()> {
-        book.writer.append(entry, synced)?;
+        let (n, line) = book.writer.append(entry, synced)?;
         book.next = book.next.max(entry.id + 1);
+        if let Some(store) = &self.0.kept {
+            store.append_audit(n, &line);
+        }
         drop(book);
         self.0.lines.send_modify(|n| *n += 1);
         Ok(())

@@ -130,7 +130,7 @@ fn a_line_that_was_cut_off_at_the_end_is_missed_ever_after() {
 #[test]
 fn a_file_that_is_long_becomes_an_older_one_and_who_follows_misses_nothing() {
     let temp = tempfile::tempdir().unwrap();
-    let audit = Audit::open_with(temp.path(), 2000).unwrap();
+    let audit = Audit::open_with(temp.path(), 2000, None).unwrap();
     let (mut seen, mut at) = (Vec::new(), Position::default());
     for _ in 0..100 {
         audit.asked("uid 7", "pause", "").unwrap();
@@ -147,7 +147,7 @@ fn a_file_that_is_long_becomes_an_older_one_and_who_follows_misses_nothing() {
     assert_eq!(found.damage, []);
     assert!(found.first > 1 && found.last == 100, "{found:?}");
     drop(audit);
-    let audit = Audit::open_with(temp.path(), 2000).unwrap();
+    let audit = Audit::open_with(temp.path(), 2000, None).unwrap();
     assert_eq!(audit.asked("uid 7", "stop", "").unwrap().id, 101);
     // A file that is taken away from the middle is missed.
     fs::remove_file(temp.path().join(older_file(newest - 2))).unwrap();

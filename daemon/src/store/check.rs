@@ -210,6 +210,7 @@ fn entry(reader: &Reader<'_>, raw: &[u8]) -> Result<Option<String>, StoreError> 
         | Key::Group
         | Key::Position
         | Key::File(_)
+        | Key::Audit(_)
         | Key::FormerState
         | Key::Written
         | Key::Published

@@ -58,6 +58,8 @@ pub enum Key {
     Journal(u64),
     /// `e`
     Event(u64),
+    /// `o`: of what operators asked for
+    Audit(u64),
     /// `s`
     Step(u64),
     /// `l`
@@ -105,6 +107,7 @@ impl Key {
             }
             Key::Journal(n) => numbered(b'j', n),
             Key::Event(n) => numbered(b'e', n),
+            Key::Audit(n) => numbered(b'o', n),
             Key::Step(n) => numbered(b's', n),
             Key::Incident(n) => numbered(b'n', n),
             Key::Instance(n) => numbered(b'i', n),
@@ -167,6 +170,7 @@ impl Key {
         match (tag, tail) {
             (b'j', []) => Some(Key::Journal(n)),
             (b'e', []) => Some(Key::Event(n)),
+            (b'o', []) => Some(Key::Audit(n)),
             (b's', []) => Some(Key::Step(n)),
             (b'n', []) => Some(Key::Incident(n)),
             (b'i', []) => Some(Key::Instance(n)),
@@ -203,7 +207,7 @@ pub fn tables() -> Vec<Table> {
         tag: *tag,
         is_long: b"ejthx".contains(tag),
     };
-    b"mgacdlfjesnhiktux".iter().map(table).collect()
+    b"mgacdlfjeosnhiktux".iter().map(table).collect()
 }
 
 /// The tables that hold what the daemon remembers.
@@ -239,6 +243,7 @@ mod tests {
             any::<(u64, u32)>().prop_map(|(step, rank)| Key::Shard(step, rank)),
             any::<u64>().prop_map(Key::Journal),
             any::<u64>().prop_map(Key::Event),
+            any::<u64>().prop_map(Key::Audit),
             any::<u64>().prop_map(Key::Step),
             any::<u64>().prop_map(Key::Incident),
             any::<u64>().prop_map(Key::Instance),

@@ -11,6 +11,9 @@ use robust_shared::ettr::Interval;
 use robust_shared::ids::{Step, TrajectoryId};
 use robust_shared::time::Time;
 
+/// Lines of the audit log that the store has at most.
+pub const AUDIT_KEPT: u64 = 10_000;
+
 impl Store {
     /// Journals records with what changes of what is remembered, atomically: after a crash either all of
     /// it is there or nothing. A `Committed` record consumes its trajectories in the same write, and
@@ -107,6 +110,32 @@ impl Store {
             seq,
             self.submit_at_leisure(move |txn| txn.put(&Key::Event(seq), &bytes?)),
         )
+    }
+
+    /// Appends a line of the audit log, of which the last [`AUDIT_KEPT`] stay. What is submitted after this becomes durable
+    /// after it.
+    pub fn append_audit(&self, n: u64, line: &str) {
+        let line = line.as_bytes().to_vec();
+        drop(self.submit_at_leisure(move |txn| {
+            if let Some(old) = n.checked_sub(AUDIT_KEPT) {
+                txn.remove(&Key::Audit(old))?;
+            }
+            txn.put(&Key::Audit(n), &line)
+        }));
+    }
+
+    /// The lines of the audit log that went here as well, in order.
+    pub fn audit(&self) -> Result<Vec<(u64, String)>, StoreError> {
+        self.read(|reader| {
+            let mut lines = Vec::new();
+            for key in reader.keys(&Key::Audit(0), &Key::Audit(u64::MAX)) {
+                let key = key?;
+                if let (Some(Key::Audit(n)), Some(line)) = (Key::decode(&key), reader.get(&key)?) {
+                    lines.push((n, String::from_utf8_lossy(&line).into_owned()));
+                }
+            }
+            Ok(lines)
+        })
     }
 
     /// Events numbered `seq` and above, `limit` at most. Numbers start at 1.
