@@ -1,6 +1,14 @@
 //! Where a daemon is found by those who are not told.
 use std::path::PathBuf;
 
+/// The socket of a controller that leads, in its state directory.
+pub const CONTROL_SOCKET: &str = "control.sock";
+/// That of a controller that follows another one: it answers every call with [`tonic::Code::Unavailable`], and says who
+/// leads.
+pub const FOLLOWER_SOCKET: &str = "follower.sock";
+/// The header of such an answer that has the `HOST:PORT` at which the leader is reached, where it has one.
+pub const LEADER_AT: &str = "robust-leader";
+
 /// The state directory of a daemon started without one: `$ROBUST_STATE_DIR`, else
 /// `$XDG_RUNTIME_DIR/robust`, else `/tmp/robust-UID`.
 pub fn default_state_dir() -> PathBuf {

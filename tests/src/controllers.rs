@@ -6,6 +6,7 @@ use robust_etcd::{Cluster as Etcd, Wire};
 use serde_json::Value;
 use std::fs::File;
 use std::net::TcpListener;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -19,8 +20,10 @@ pub struct Controllers {
     /// What decides who leads.
     pub etcd: Etcd,
     dir: TempDir,
-    job: PathBuf,
+    jobs: Vec<PathBuf>,
     addresses: Vec<String>,
+    /// Where each one serves `robustctl --connect`.
+    control: Vec<String>,
     daemons: Vec<Option<Child>>,
     nodes: Vec<(String, Child)>,
 }
@@ -39,26 +42,37 @@ impl Controllers {
             &dir.path().join("token"),
             "join-token-of-all-the-nodes-of-this-job\n",
         );
-        let log = format!("file://{}/log", dir.path().display());
         let endpoints: Vec<toml::Value> = etcd
             .endpoints()
             .iter()
             .map(|e| e.trim_end_matches('/').into())
             .collect();
-        let job = job
-            .clone()
-            .set("ha", "etcd", endpoints)
-            .set("store", "remote_log", log)
-            .set("store", "secret_file", secret.display().to_string());
+        let job = job.clone().set("ha", "etcd", endpoints).set(
+            "store",
+            "secret_file",
+            secret.display().to_string(),
+        );
         let free = || {
             let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
             listener.local_addr().expect("its address").to_string()
         };
+        let log = dir.path().join("log");
+        std::fs::create_dir(&log).expect("the log's folder");
+        // Each one by a way of its own, which can be cut.
+        let of = |which| {
+            let way = way_to_log(dir.path(), which);
+            symlink(&log, &way).expect("a link");
+            let folder = dir.path().join(format!("job-{which}"));
+            std::fs::create_dir(&folder).expect("a folder");
+            let url = format!("file://{}", way.display());
+            job.clone().set("store", "remote_log", url).write(&folder)
+        };
         let mut all = Self {
             etcd,
-            job: job.write(dir.path()),
+            jobs: (0..count).map(of).collect(),
             dir,
             addresses: (0..count).map(|_| free()).collect(),
+            control: (0..count).map(|_| free()).collect(),
             daemons: (0..count).map(|_| None).collect(),
             nodes: Vec::new(),
         };
@@ -79,8 +93,9 @@ impl Controllers {
             .robustd(&format!("control-{which}"))
             .args(["--candidate", &format!("c{which}")])
             .arg("--job")
-            .arg(&self.job)
+            .arg(&self.jobs[which])
             .args(["--listen-nodes", &self.addresses[which]])
+            .args(["--listen", &self.control[which]])
             .arg("--state-dir")
             .arg(self.state_dir(which))
             .spawn()
@@ -145,7 +160,7 @@ impl Controllers {
         child.wait().expect("it ends").code().unwrap_or(-1)
     }
 
-    /// What a controller answers, if it leads.
+    /// What is answered at a controller, by it or by the one that it follows.
     pub fn asked(&self, which: usize, args: &[&str]) -> Option<Value> {
         let out = Command::new(bin("robustctl"))
             .arg("--state-dir")
@@ -157,6 +172,35 @@ impl Controllers {
             .expect("robustctl runs");
         let answer = serde_json::from_slice(&out.stdout).ok();
         answer.filter(|_| out.status.success())
+    }
+
+    /// What `robustctl --connect` with the addresses of all of them is answered, with the token that lies at one of them.
+    pub fn asked_all(&self, token_of: usize, args: &[&str]) -> Option<Value> {
+        let out = Command::new(bin("robustctl"))
+            .args(["--connect", &self.control.join(",")])
+            .arg("--token-file")
+            .arg(self.state_dir(token_of).join("token"))
+            .args(args)
+            .arg("--json")
+            .stdin(Stdio::null())
+            .output()
+            .expect("robustctl runs");
+        let answer = serde_json::from_slice(&out.stdout).ok();
+        answer.filter(|_| out.status.success())
+    }
+
+    /// A controller reaches the log no more: what it names is no folder.
+    pub fn cut_log(&self, which: usize) {
+        let way = way_to_log(self.dir.path(), which);
+        std::fs::remove_file(&way).expect("its way to the log");
+        std::fs::write(&way, "no folder").expect("a file in its place");
+    }
+
+    /// It reaches the log again.
+    pub fn mend_log(&self, which: usize) {
+        let way = way_to_log(self.dir.path(), which);
+        std::fs::remove_file(&way).expect("what is in its place");
+        symlink(self.dir.path().join("log"), &way).expect("a link");
     }
 
     /// What `robustctl` says at a controller.
@@ -172,7 +216,8 @@ impl Controllers {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// Waits until a controller that runs leads and its status is so; which one, and the status.
+    /// Waits until a controller leads whose status is so; which one, and the status. A follower is asked as well as the
+    /// leader.
     pub fn until(&mut self, what: &str, mut done: impl FnMut(&Value) -> bool) -> (usize, Value) {
         let start = Instant::now();
         loop {
@@ -183,7 +228,7 @@ impl Controllers {
                 if let Some(status) = self.asked(which, &["status"])
                     && done(&status)
                 {
-                    return (which, status);
+                    return (leader_of(&status), status);
                 }
             }
             self.patience(start, what);
@@ -200,9 +245,10 @@ impl Controllers {
         loop {
             for which in (0..self.daemons.len()).filter(|which| *which != than) {
                 if let Some(status) = self.asked(which, &["status"])
+                    && leader_of(&status) != than
                     && done(&status)
                 {
-                    return (which, status);
+                    return (leader_of(&status), status);
                 }
             }
             self.patience(start, "another controller to lead");
@@ -214,6 +260,17 @@ impl Controllers {
         let start = Instant::now();
         while !done(self) {
             self.patience(start, what);
+        }
+    }
+
+    /// Waits until what is asked for is there.
+    pub fn wait_until<T>(&self, what: impl Fn(&Self) -> Option<T>) -> T {
+        let start = Instant::now();
+        loop {
+            if let Some(found) = what(self) {
+                return found;
+            }
+            self.patience(start, "what is asked for");
         }
     }
 
@@ -274,6 +331,17 @@ impl Controllers {
         }
         text
     }
+}
+
+/// Which controller gave a status.
+fn leader_of(status: &Value) -> usize {
+    let name = status["controllers"]["leader"].as_str().unwrap_or_default();
+    let number = name.strip_prefix('c').and_then(|n| n.parse().ok());
+    number.expect("the name of a controller that leads")
+}
+
+fn way_to_log(dir: &Path, which: usize) -> PathBuf {
+    dir.join(format!("log-of-{which}"))
 }
 
 fn private(path: &Path, text: &str) {

@@ -79,8 +79,9 @@ pub struct Global {
     /// State directory of the daemon
     #[arg(long, global = true, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// Address of a daemon started with --listen, here or on another machine, instead of its socket
-    #[arg(long, global = true, value_name = "HOST:PORT")]
+    /// Address of a daemon started with --listen, here or on another machine, instead of its socket; of several
+    /// controllers all addresses, with commas between: the one that leads is found
+    #[arg(long, global = true, value_name = "HOST:PORT,..")]
     pub connect: Option<String>,
     /// File with the token for --connect [default: `token` in the state directory]
     #[arg(long, global = true, value_name = "FILE", requires = "connect")]

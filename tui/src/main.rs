@@ -11,6 +11,7 @@ mod cli;
 mod commands;
 mod console;
 mod contexts;
+mod controllers;
 mod endpoint;
 mod error;
 mod format;

@@ -9,6 +9,10 @@ pub(crate) fn current(job: &Key) -> Key {
     job.clone().join("current")
 }
 
+pub(crate) fn proof(run: &Key, name: &str) -> Key {
+    run.clone().join("proof").join(name)
+}
+
 pub(crate) fn groups(run: &Key) -> Key {
     run.clone().join("log")
 }

@@ -67,6 +67,16 @@ impl GroupLog {
         put.await.map(drop).map_err(LogError::store("put", &key))
     }
 
+    /// Whether `name` can write the log now, which is found out by writing beside it.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub async fn prove(&self, name: &str) -> Result<(), LogError> {
+        let key = keys::proof(&self.root, name);
+        let put = self.store.put(&key, PutPayload::from_static(b"writes"));
+        put.await.map(drop).map_err(LogError::store("put", &key))
+    }
+
     /// Puts a group that [`crate::Group::encode`] gave. Putting the very same again is fine: its answer may have been lost.
     ///
     /// # Errors

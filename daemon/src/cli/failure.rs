@@ -1,6 +1,7 @@
 //! Why the daemon does not run, or ran into its end; each with its exit code.
 use super::args::ExitCode;
 use super::warmup::WarmupError;
+use crate::audit::KeptError;
 use crate::control::DatasetError;
 use crate::driver::{AdoptError, DriverError};
 use crate::grouping::GroupingError;
@@ -34,6 +35,9 @@ pub enum Failure {
     /// The job file is wrong.
     #[error("{0}")]
     Job(Box<JobError>),
+    /// The audit log cannot be brought together with what the job's log has of it.
+    #[error("the audit log: {0}")]
+    Audit(#[from] KeptError),
     /// The secret of the job's log cannot be used.
     #[error("store.secret_file: {path}: {source}")]
     Secret {
@@ -219,6 +223,7 @@ impl Failure {
             Self::Ha(HaError::Setting(_)) => ExitCode::Environment,
             Self::Ha(HaError::Store(StoreError::Locked { .. })) => ExitCode::InUse,
             Self::Ha(_)
+            | Self::Audit(_)
             | Self::Log(_)
             | Self::Restore(_)
             | Self::StateDir(_)

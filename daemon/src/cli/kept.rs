@@ -11,6 +11,7 @@ use crate::store::Store;
 use robust_grouplog::{GroupLog, Position, Seal};
 use robust_remote::Remote;
 use robust_shared::job::Job;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// Makes the state of a job that ran on another machine.
@@ -127,6 +128,7 @@ pub(super) async fn place(
     args: &Args,
     prepared: &Prepared,
     state: &StateDir,
+    logging: &Logging,
 ) -> Result<Place, Failure> {
     let job = &prepared.job;
     let (Some(ha), Some(remote)) = (&job.ha, &prepared.log) else {
@@ -147,11 +149,14 @@ pub(super) async fn place(
     let advert = Advert {
         name: args.candidate.clone().unwrap_or_else(host),
         nodes: args.listen_nodes.clone().unwrap_or_default(),
-        control: args.listen.clone().unwrap_or_default(),
+        control: args
+            .listen
+            .as_deref()
+            .map_or_else(String::new, |at| control(at, args)),
     };
     let seal = seal(job)?.ok_or(Failure::Candidate(NO_SECRET))?;
     let setting = Setting::new(ha, (&job.job.name, advert), state, remote.clone())?;
-    let candidate = Candidate::new(setting, seal);
+    let candidate = Candidate::new(setting, seal, logging.under_way().clone());
     // Read now, and not while nodes wait to be welcomed.
     let files = JobFiles::new(job, Digests::new(state.digests()));
     tokio::spawn(async move { drop(files.list().await) });
@@ -170,6 +175,20 @@ pub(super) async fn place(
             })
         }
     })
+}
+
+/// Where other machines reach what listens at `--listen`.
+fn control(listen: &str, args: &Args) -> String {
+    match listen.parse::<SocketAddr>() {
+        Ok(at) if at.ip().is_unspecified() => {
+            let reached = args.advertise.map_or_else(host, |ip| match ip {
+                IpAddr::V6(ip) => format!("[{ip}]"),
+                IpAddr::V4(ip) => ip.to_string(),
+            });
+            format!("{reached}:{}", at.port())
+        }
+        _ => listen.to_owned(),
+    }
 }
 
 /// This machine's name, as a part of a key.

@@ -102,7 +102,8 @@ async fn lead(
     let limited = limited.map_or_else(Vec::new, |node| prepared.job.limited(&node.pools, true));
     let grouping = Grouping::prepare(groups, &prepared.job, &limited)?;
     let quota = Quota::default();
-    let lead = match kept::place(args, &prepared, &state).await? {
+    let logging = Logging::default();
+    let lead = match kept::place(args, &prepared, &state, &logging).await? {
         Place::Alone => None,
         Place::Leads(lead) => Some(lead),
         Place::Over(code) => return Ok(code),
@@ -115,7 +116,6 @@ async fn lead(
         }
         None => {}
     }
-    let logging = Logging::default();
     let disk = (&quota, &logging);
     let opening = open_store(&state, args.fresh, &prepared.job, disk);
     let (store, note) = opening.await?;
@@ -134,7 +134,9 @@ async fn lead(
     };
     if let Some(job) = past.job(&state)? {
         tracing::info!("going on with the job as it was changed while it ran");
-        prepared.job = job;
+        // Where log and etcd are reached from here is this machine's to say.
+        let (store, ha) = (prepared.job.store.clone(), prepared.job.ha.clone());
+        prepared.job = Job { store, ha, ..job };
     }
     if let Some(status) = past.over(&prepared.job) {
         if let Some(lead) = &lead {
@@ -227,6 +229,9 @@ impl Daemon {
             clock.now(),
             before,
         );
+        if let Some(lead) = &lead {
+            feeds.led_by(lead.controllers());
+        }
         let (events, heard) = unbounded_channel();
         let operators = Tell::into_channel(&events);
         let asked = match &lead {
@@ -243,7 +248,10 @@ impl Daemon {
             events: feeds.events(),
             rules: feeds.rules(),
             samples_per_step: prepared.job.samples_per_step(),
-            audit: audit(&state)?,
+            audit: match &prepared.log {
+                Some(_) => Audit::open_kept(state.root(), &store)?,
+                None => audit(&state)?,
+            },
             has_test_devices: prepared.sampled.test_devices().is_some(),
             joins: listeners.nodes.as_ref().map(NodesListener::joins),
             authorities: Some(listeners.authorities.clone()),
@@ -354,6 +362,9 @@ impl Daemon {
             );
             let serving = grpc::serve_nodes(nodes.listener, service, roles.clone());
             self.servers.spawn(served("nodes' address", serving));
+        }
+        if let Some(lead) = &self.lead {
+            lead.serves();
         }
         self.servers.spawn(served(
             "role socket",

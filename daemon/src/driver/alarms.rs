@@ -2,10 +2,14 @@
 //! console's header. Raising and lowering each make an event.
 use super::Driver;
 use crate::ckpt::CkptEvent;
+use crate::ha::FOLLOWS;
 use crate::store::Condition;
 use robust_proto::v1;
 use robust_shared::core::Severity;
 use std::collections::BTreeMap;
+
+/// How long after the election of a leader others may take to follow it, in milliseconds.
+const ALONE_MS: u64 = 10_000;
 
 /// The kind of an alarm; one of each at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,6 +28,8 @@ pub enum Alarm {
     NoReplica,
     /// The job waits for a service.
     ServiceMissing,
+    /// Nobody would go on if this controller were lost.
+    NoFollower,
 }
 
 impl Alarm {
@@ -37,6 +43,7 @@ impl Alarm {
             Self::StoreAway => "object store away",
             Self::NoReplica => "no replica",
             Self::ServiceMissing => "service missing",
+            Self::NoFollower => "no follower",
         }
     }
 }
@@ -63,6 +70,11 @@ impl Alarms {
         self.0.remove(&alarm).is_some()
     }
 
+    /// Whether it is there.
+    pub fn holds(&self, alarm: Alarm) -> bool {
+        self.0.contains_key(&alarm)
+    }
+
     /// For the status.
     pub fn shown(&self) -> Vec<v1::Alarm> {
         self.0.values().cloned().collect()
@@ -70,6 +82,27 @@ impl Alarms {
 }
 
 impl Driver {
+    /// Says when no other controller would go on with the job.
+    pub(super) fn look_for_followers(&self) {
+        let feeds = &self.parts.feeds;
+        let Some(controllers) = feeds.controllers() else {
+            return;
+        };
+        let now = self.parts.clock.now();
+        let mut followers = controllers.followers.iter();
+        if followers.any(|follower| follower.state == FOLLOWS) {
+            let text = "another controller follows".to_owned();
+            feeds.lower(now, Alarm::NoFollower, "controllers", text);
+        } else if now.millis().saturating_sub(controllers.since_ms) > ALONE_MS
+            && !feeds.has(Alarm::NoFollower)
+        {
+            let text = "no other controller follows, and the loss of this one stops the job: start another with \
+                        `robustd --candidate NAME`";
+            let (alarm, severity) = (Alarm::NoFollower, Severity::Warn);
+            feeds.raise(now, alarm, severity, "controllers", text.to_owned());
+        }
+    }
+
     /// The database's condition changed.
     pub(super) fn show_condition(&self, condition: &Condition) {
         let now = self.parts.clock.now();

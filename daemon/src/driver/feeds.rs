@@ -30,6 +30,7 @@ pub struct Feeds {
     store: Store,
     durable: (Option<v1::ReplicaStatus>, Option<v1::RemoteStatus>),
     services: Vec<v1::ServiceStatus>,
+    controllers: Option<watch::Receiver<v1::Controllers>>,
 }
 
 impl Feeds {
@@ -61,6 +62,7 @@ impl Feeds {
             store,
             durable: (None, None),
             services: Vec::new(),
+            controllers: None,
         }
     }
 
@@ -68,6 +70,17 @@ impl Feeds {
     pub fn traced_by(&mut self, traces: Traces) {
         traces.status(&self.status.borrow());
         self.traces = Some(traces);
+    }
+
+    /// The job has several controllers, which are shown from now on.
+    pub fn led_by(&mut self, controllers: watch::Receiver<v1::Controllers>) {
+        self.controllers = Some(controllers);
+    }
+
+    /// The controllers as they are now, where the job has several.
+    pub(super) fn controllers(&self) -> Option<v1::Controllers> {
+        let controllers = self.controllers.as_ref()?;
+        Some(controllers.borrow().clone())
     }
 
     /// What is shown from now on of copies elsewhere.
@@ -142,6 +155,7 @@ impl Feeds {
 
     fn show(&self, mut status: v1::Status) {
         status.alarms = self.with_alarms(|alarms| alarms.shown());
+        status.controllers = self.controllers();
         let status = Arc::new(status);
         self.metrics.status(&status);
         if let Some(traces) = &self.traces {
@@ -168,6 +182,11 @@ impl Feeds {
             self.note(now, severity, kind, text);
         }
         self.show_alarms();
+    }
+
+    /// Whether an alarm holds.
+    pub(super) fn has(&self, alarm: Alarm) -> bool {
+        self.with_alarms(|alarms| alarms.holds(alarm))
     }
 
     /// Shows it no more, and tells why in an event.

@@ -13,6 +13,9 @@ use tokio::time::timeout;
 /// store, and what is written again below what was written.
 const LEAST: u64 = 64 << 20;
 
+/// What it takes to read a group again is a call to the store at least, which is as dear as so many bytes.
+const CALL: u64 = 16 << 10;
+
 /// How long a base waits for the groups that may be in it to count.
 const SETTLED: Duration = Duration::from_secs(60);
 
@@ -21,7 +24,7 @@ pub(super) struct Bases {
     log: GroupLog,
     dumper: Dumper,
     runtime: Handle,
-    /// Bytes of groups since the last one began.
+    /// Bytes of groups since the last one began, with what it takes to ask for them.
     since: u64,
     /// Bytes that it had.
     last: Arc<AtomicU64>,
@@ -50,7 +53,7 @@ impl Bases {
 
     /// A group is in the log.
     pub fn wrote(&mut self, bytes: u64, at: Position) {
-        self.since += bytes;
+        self.since += bytes.max(CALL);
         self.counted.send_replace(at.number);
         let is_due = self.since >= LEAST.max(self.last.load(Ordering::Acquire));
         if !is_due || self.busy.swap(true, Ordering::AcqRel) {

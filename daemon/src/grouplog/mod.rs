@@ -13,11 +13,13 @@ mod carried;
 mod restore;
 #[cfg(test)]
 mod tests;
+mod under_way;
 
 pub use attached::{Attached, Fate, Register};
 pub use begin::{BeginError, begin, no_life, no_other_life, put_base};
 pub use carried::Carried;
 pub use restore::{RestoreError, Restored, newest, restore, write_files};
+pub use under_way::UnderWay;
 
 use crate::store::database::Commit;
 use crate::store::{Condition, StoreError};
@@ -35,9 +37,15 @@ pub struct Logging(Arc<Shared>);
 struct Shared {
     attached: Mutex<Option<Attached>>,
     hurried: Arc<AtomicBool>,
+    under_way: UnderWay,
 }
 
 impl Logging {
+    /// Whether a group is being committed, and since when.
+    pub fn under_way(&self) -> &UnderWay {
+        &self.0.under_way
+    }
+
     /// The same database, whose groups are put into the log that is attached.
     pub fn around(&self, commit: Box<dyn Commit>) -> Box<dyn Commit> {
         Box::new(Logged {
@@ -74,6 +82,7 @@ struct Logged {
 
 impl Commit for Logged {
     fn commit(&mut self, tree: &sled::Tree, group: Group) -> Result<(), StoreError> {
+        let _lasts = self.logging.0.under_way.begin();
         match self.logging.attached().as_mut() {
             Some(log) => log.commit(tree, group, &mut *self.commit, &*self.tell),
             None => self.commit.commit(tree, group),

@@ -1,20 +1,23 @@
 //! A candidate that does not lead: it follows the log, and the leader's signs.
 use super::keeper::Keeper;
 use super::lead::Lead;
+use super::others::Others;
 use super::setting::{HaError, Setting, Since};
-use super::site::{Advert, Head, Keys, Member, kept, read};
+use super::signs::Signs;
+use super::site::{Advert, Head, Keys, Sign, kept, read};
 use super::standby::Standby;
 use super::tail::Tail;
-use crate::grouplog::write_files;
+use super::takeover::{Stage, Takeover};
+use crate::grouplog::{UnderWay, write_files};
 use crate::store::Replica;
 use futures::StreamExt;
 use robust_arbiter::{
-    Arbiter, ArbiterError, Change, Changed, Compare, Entry, Etcd, Lease, LeaseId, Revision,
-    Transacted, Write,
+    Arbiter, Change, Changed, Compare, Entry, Etcd, Lease, LeaseId, Revision, Transacted, Write,
 };
 use robust_grouplog::Seal;
 use robust_shared::ha::{Act, Election, Event, Leader};
 use robust_shared::time::Time;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -23,6 +26,8 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 const RETRY: Duration = Duration::from_millis(100);
 /// An error of etcd that lasts is said so often.
 const SAID_EVERY: u32 = 50;
+/// Who lacks some of the log that another candidate has lets that one ask for the place first, for so long.
+const COURTESY: Duration = Duration::from_millis(150);
 
 /// How following ended.
 #[derive(Debug)]
@@ -37,13 +42,19 @@ pub enum Followed {
 #[derive(Debug)]
 pub struct Candidate {
     setting: Setting,
-    seal: Seal,
+    seal: Arc<Seal>,
+    under_way: UnderWay,
 }
 
 impl Candidate {
-    /// With these settings; `seal` opens the log's files.
-    pub fn new(setting: Setting, seal: Seal) -> Self {
-        Self { setting, seal }
+    /// With these settings; `seal` opens the log's files, and `under_way` tells a leader's watchdog how long it has been
+    /// writing.
+    pub fn new(setting: Setting, seal: Seal, under_way: UnderWay) -> Self {
+        Self {
+            setting,
+            seal: Arc::new(seal),
+            under_way,
+        }
     }
 
     /// Until it leads, or the job is over.
@@ -55,18 +66,24 @@ impl Candidate {
         let arbiter = setting.arbiter()?;
         let replica = Replica::open(setting.state.root())?;
         let standby = Standby::start(setting)?;
-        let tail = Tail::start(setting.remote.clone(), setting.job.clone(), replica);
+        let tail = Tail::start(setting, Arc::clone(&self.seal), replica);
         let (told, mut heard) = unbounded_channel();
+        let clock = Since::begin();
         let mut following = Following {
             setting,
             keys: setting.keys(),
             election: Election::new(&setting.advert.name, setting.timing),
-            clock: Since::begin(),
+            clock,
             arbiter,
             tail,
             standby,
+            signs: Signs::new(setting)?,
+            others: Others::default(),
+            takeover: Takeover::new(clock),
             told,
             sign: None,
+            run: None,
+            was_courteous: false,
             failures: 0,
             over: None,
         };
@@ -103,7 +120,8 @@ impl Candidate {
                     },
                     Some(event) = heard.recv() => following.hear(event),
                     _ = ticks.tick() => {
-                        following.give_sign();
+                        let (applied, now) = (following.tail.applied(), clock.now());
+                        following.signs.give(applied, following.told.clone(), now);
                         following.hear(Event::Tick)
                     }
                 };
@@ -130,8 +148,10 @@ impl Candidate {
             tail,
             keys,
             standby,
+            takeover,
             ..
         } = following;
+        takeover.ends(Stage::Election);
         let number = epoch.0.unsigned_abs();
         let won = Event::Won {
             epoch: number,
@@ -140,7 +160,10 @@ impl Candidate {
         if let Some(Act::End { why }) = election.handle(clock.now(), won) {
             super::lead::begin_anew(&why);
         }
-        let keeper = Keeper::start(setting, (election, clock), (epoch, lease))?;
+        // What the store lacks is waited for as a write is: somebody else may have it.
+        let catching_up = self.under_way.begin();
+        let watched = self.under_way.clone();
+        let keeper = Keeper::start(setting, (election, clock), (epoch, lease), watched)?;
         tracing::info!("{} leads, in epoch {number}", setting.advert.name);
         // Only what is read now has all of the leader before: it can register nothing more.
         let head = loop {
@@ -167,8 +190,10 @@ impl Candidate {
             write_files(&replica, &setting.state, Some(&self.seal))?;
         }
         drop(replica);
+        drop(catching_up);
+        takeover.ends(Stage::Log);
         standby.end().await;
-        let lead = Lead::new(setting, (epoch, lease), head, keeper)?;
+        let lead = Lead::new(setting, (epoch, lease), head, (keeper, takeover))?;
         Ok(Followed::Leads(lead))
     }
 }
@@ -199,9 +224,16 @@ struct Following<'a> {
     arbiter: Etcd,
     tail: Tail,
     standby: Standby,
+    signs: Signs,
+    others: Others,
+    takeover: Takeover,
     told: UnboundedSender<Event>,
     /// The change of the leader's last sign that was seen.
     sign: Option<Revision>,
+    /// The life of the job whose log is followed.
+    run: Option<String>,
+    /// Whether somebody else was let go first since the place was free.
+    was_courteous: bool,
     failures: u32,
     over: Option<String>,
 }
@@ -259,6 +291,10 @@ impl Following<'_> {
     fn see(&mut self, leader: Option<(Leader, Advert)>) -> Option<Act> {
         self.standby
             .follows(leader.as_ref().map(|(_, advert)| advert));
+        match &leader {
+            Some((leader, _)) => self.takeover.lives(&leader.name),
+            None => self.takeover.is_free("it gave its place up, or nobody led"),
+        }
         self.hear(Event::Seen(leader.map(|(leader, _)| leader)))
     }
 
@@ -269,31 +305,33 @@ impl Following<'_> {
                 Some(Head {
                     over: Some(how), ..
                 }) => self.over = Some(how),
-                Some(head) => self.tail.follow(head),
+                Some(head) => {
+                    self.run = Some(head.run.clone());
+                    self.tail.follow(head);
+                }
                 None => tracing::error!(
                     "the log's head is of a later build: this controller cannot follow it"
                 ),
             }
+        } else if let Some(name) = entry.key.strip_prefix(&self.keys.members()) {
+            if let Some(member) = read(&entry.value).filter(|_| name != self.setting.advert.name) {
+                self.others.signed(name, &member, self.clock.now());
+            }
+            return None;
         } else if !is_sign || self.sign.is_some_and(|seen| seen >= entry.modified) {
             return None;
         }
         if is_sign {
             self.sign = Some(entry.modified);
+            let sign = read::<Sign>(&entry.value).unwrap_or_default();
+            if let (true, Some(run)) = (sign.waits, &self.run) {
+                self.signs.prove(run, sign.number);
+            }
+        }
+        if let Some(leader) = self.election.leader() {
+            self.takeover.lives(&leader.name);
         }
         self.hear(Event::Sign)
-    }
-
-    /// Tells etcd that this candidate lives, in the background.
-    fn give_sign(&mut self) {
-        let (arbiter, told) = (self.arbiter.clone(), self.told.clone());
-        let key = self.keys.member(&self.setting.advert.name);
-        let applied = self.tail.applied();
-        let given = self.clock.now();
-        tokio::spawn(async move {
-            if sign(&arbiter, key, applied).await.is_ok() {
-                drop(told.send(Event::Answered { given }));
-            }
-        });
     }
 
     async fn act(&mut self, act: Act) -> Result<Acted, HaError> {
@@ -307,6 +345,12 @@ impl Following<'_> {
 
     /// Asks for the leader's place.
     async fn ask(&mut self) -> Acted {
+        let (applied, now) = (self.tail.applied(), self.clock.now());
+        let silence = self.setting.timing.silence;
+        if !self.was_courteous && self.others.are_ahead(applied, now, silence) {
+            self.was_courteous = true;
+            sleep(COURTESY).await;
+        }
         let asked = self.clock.now();
         let ttl = self.setting.timing.lease;
         let lease = match self.arbiter.grant(ttl).await {
@@ -337,6 +381,7 @@ impl Following<'_> {
     /// Somebody else was first, or nobody knows: what there is now is read.
     async fn not_elected(&mut self) -> Acted {
         self.hear(Event::Lost);
+        self.was_courteous = false;
         match self.arbiter.read(&self.keys.leader()).await {
             Ok(entry) => {
                 let leader = entry.as_ref().map(leader_of);
@@ -371,6 +416,7 @@ impl Following<'_> {
             Ok(_) => {}
         }
         tracing::warn!("the leader's place is taken away: {why}");
+        self.takeover.is_free(why);
         if self.arbiter.revoke(lease).await.is_err() {
             self.election.not_revoked();
         }
@@ -386,14 +432,4 @@ fn leader_of(entry: &Entry) -> (Leader, Advert) {
         lease: entry.lease.map_or(0, |lease| lease.0),
     };
     (leader, advert)
-}
-
-/// Puts the candidate's own entry.
-async fn sign(arbiter: &Etcd, key: String, applied: u64) -> Result<Transacted, ArbiterError> {
-    let write = Write::Put {
-        key,
-        value: kept(&Member { applied }),
-        lease: None,
-    };
-    arbiter.transact(Vec::new(), vec![write]).await
 }

@@ -1,13 +1,19 @@
 //! Keeps a leader's place, in a thread of its own: whatever the rest of the program waits for.
 use super::lead::begin_anew;
 use super::setting::{HaError, Setting, Since};
-use super::site::Keys;
+use super::site::{Keys, Member, Sign, kept, read};
+use crate::grouplog::UnderWay;
 use robust_arbiter::{Arbiter, ArbiterError, Compare, LeaseId, Revision, Transacted, Write};
-use robust_shared::ha::{Act, Election, Event};
+use robust_shared::ha::{self, Act, Election, Event};
+use robust_shared::time::Time;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
+
+/// A follower's proof that it can write the log is worth something for so long.
+const PROOF: Duration = Duration::from_secs(3);
 
 /// A place that is kept until this is dropped.
 #[derive(Debug)]
@@ -22,11 +28,13 @@ impl Drop for Keeper {
 }
 
 impl Keeper {
-    /// Keeps the place that `election` has by this lease.
+    /// Keeps the place that `election` has by this lease, but for a leader that has been writing for too long where another
+    /// candidate could.
     pub fn start(
         setting: &Setting,
         (election, clock): (Election, Since),
         (epoch, lease): (Revision, LeaseId),
+        under_way: UnderWay,
     ) -> Result<Self, HaError> {
         let start = |source| HaError::Start {
             what: "the thread that keeps the leader's place",
@@ -43,6 +51,8 @@ impl Keeper {
             keys: setting.keys(),
             epoch,
             lease,
+            name: setting.advert.name.clone(),
+            proved: Arc::default(),
         };
         let sign = setting.timing.sign;
         let ended = Arc::new(AtomicBool::new(false));
@@ -57,8 +67,16 @@ impl Keeper {
                     let event = tokio::select! {
                         Some(event) = events.recv() => event,
                         _ = ticks.tick() => {
+                            let now = clock.now();
+                            let lasts = under_way.lasts();
+                            let wanted = ha::place(lasts, place.somebody_can_write(now));
+                            if wanted == ha::Place::GivenUp && !stop.load(Ordering::Acquire) {
+                                let lasts = lasts.unwrap_or_default().as_secs();
+                                place.give_up(lasts).await;
+                            }
                             // Not waited for: one that hangs must not hide that time passes.
-                            place.give_sign(clock, heard.clone());
+                            let waits = wanted != ha::Place::Kept;
+                            place.give_sign((clock, waits), heard.clone());
                             Event::Tick
                         }
                     };
@@ -82,15 +100,26 @@ struct Place {
     keys: Keys,
     epoch: Revision,
     lease: LeaseId,
+    name: String,
+    /// The last of this leader's signs since which a follower wrote to the log.
+    proved: Arc<AtomicU64>,
 }
 
 impl Place {
-    fn give_sign(&self, clock: Since, heard: tokio::sync::mpsc::UnboundedSender<Event>) {
+    fn give_sign(
+        &self,
+        (clock, waits): (Since, bool),
+        heard: tokio::sync::mpsc::UnboundedSender<Event>,
+    ) {
         let place = self.clone();
         tokio::spawn(async move {
             let given = clock.now();
+            let sign = Sign {
+                number: given.0,
+                waits,
+            };
             let (kept, signed) =
-                tokio::join!(place.arbiter.keep_alive(place.lease), place.sign(given.0));
+                tokio::join!(place.arbiter.keep_alive(place.lease), place.sign(sign));
             // Nobody hears any more: the place was given up.
             let tell = |event| drop(heard.send(event));
             match kept {
@@ -102,19 +131,51 @@ impl Place {
             if let Ok(Transacted::Refused { .. }) = signed {
                 tell(Event::Seen(None));
             }
+            if waits {
+                place.read_proofs().await;
+            }
         });
     }
 
-    async fn sign(&self, number: u64) -> Result<Transacted, ArbiterError> {
+    /// What followers have proved by now.
+    async fn read_proofs(&self) {
+        let Ok((members, _)) = self.arbiter.read_prefix(&self.keys.members()).await else {
+            return;
+        };
+        let ours = self.keys.member(&self.name);
+        let others = members.iter().filter(|entry| entry.key != ours);
+        let proved = others.filter_map(|entry| read::<Member>(&entry.value)?.proved);
+        if let Some(last) = proved.max() {
+            self.proved.fetch_max(last, Ordering::AcqRel);
+        }
+    }
+
+    fn somebody_can_write(&self, now: Time) -> bool {
+        match self.proved.load(Ordering::Acquire) {
+            0 => false,
+            sign => now.since(Time(sign)) < PROOF,
+        }
+    }
+
+    /// Another candidate is to lead, as this one has been writing for so long.
+    async fn give_up(&self, seconds: u64) -> ! {
+        // etcd's own time limit ends this; if it is not reached, the lease is over soon.
+        drop(self.arbiter.revoke(self.lease).await);
+        begin_anew(&format!(
+            "it has been writing for {seconds} s, which another controller could"
+        ))
+    }
+
+    async fn sign(&self, sign: Sign) -> Result<Transacted, ArbiterError> {
         let ours = Compare::Created {
             key: self.keys.leader(),
             revision: self.epoch,
         };
-        let sign = Write::Put {
+        let put = Write::Put {
             key: self.keys.sign(),
-            value: number.to_string().into_bytes(),
+            value: kept(&sign),
             lease: None,
         };
-        self.arbiter.transact(vec![ours], vec![sign]).await
+        self.arbiter.transact(vec![ours], vec![put]).await
     }
 }

@@ -1,16 +1,20 @@
 //! A term: what only a leader does.
 use super::keeper::Keeper;
+use super::roster;
 use super::setting::{HaError, Setting};
 use super::site::{Head, Keys, kept, read};
+use super::takeover::{Stage, Takeover};
 use crate::grouplog::{Fate, Register};
 use futures::future::BoxFuture;
 use robust_arbiter::{Arbiter, Compare, Entry, Etcd, LeaseId, Revision, Transacted, Write};
 use robust_grouplog::Position;
+use robust_proto::v1;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 /// Between two tries to tell the arbiter something.
@@ -21,8 +25,10 @@ const LAST_TRIES: usize = 20;
 /// A term in which this candidate leads.
 #[derive(Debug)]
 pub struct Lead {
+    name: String,
     arbiter: Etcd,
     keys: Keys,
+    takeover: Takeover,
     epoch: Revision,
     lease: LeaseId,
     /// The head as it was put last, with the change that put it; none: there is none yet.
@@ -39,9 +45,11 @@ impl Lead {
         setting: &Setting,
         (epoch, lease): (Revision, LeaseId),
         head: Option<(Head, Revision)>,
-        keeper: Keeper,
+        (keeper, takeover): (Keeper, Takeover),
     ) -> Result<Self, HaError> {
         Ok(Self {
+            name: setting.advert.name.clone(),
+            takeover,
             arbiter: setting.arbiter()?,
             keys: setting.keys(),
             epoch,
@@ -56,6 +64,21 @@ impl Lead {
     /// The number of the term.
     pub fn epoch(&self) -> u64 {
         self.epoch.0.unsigned_abs()
+    }
+
+    /// The controllers, as they are seen from now on.
+    pub fn controllers(self: &Arc<Self>) -> watch::Receiver<v1::Controllers> {
+        let of = (self.arbiter.clone(), self.keys.clone(), self.name.clone());
+        roster::watch(self, of)
+    }
+
+    /// Nodes may join from now on.
+    pub fn serves(&self) {
+        self.takeover.ends(Stage::Start);
+    }
+
+    pub(super) fn takeover(&self) -> &Takeover {
+        &self.takeover
     }
 
     /// Where the log stands that this term goes on with; none: the job begins.
@@ -181,7 +204,11 @@ impl Register for Lead {
     fn register<'a>(&'a self, _from: &'a Position, to: &'a Position) -> BoxFuture<'a, Fate> {
         Box::pin(async move {
             let run = self.known().map(|(head, _)| head.run).unwrap_or_default();
-            self.put(Some((&run, *to)), None).await
+            let fate = self.put(Some((&run, *to)), None).await;
+            if fate == Fate::Registered {
+                self.takeover.recorded();
+            }
+            fate
         })
     }
 

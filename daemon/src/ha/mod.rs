@@ -10,12 +10,17 @@
 mod candidate;
 mod keeper;
 mod lead;
+mod others;
+mod roster;
 mod setting;
+mod signs;
 mod site;
 mod standby;
 mod tail;
+mod takeover;
 
 pub use candidate::{Candidate, Followed};
 pub use lead::Lead;
+pub use roster::FOLLOWS;
 pub use setting::{HaError, Setting};
 pub use site::Advert;

@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | `leader` | [`Advert`], JSON | bound to the leader's lease; the revision that made it is the term's epoch |
 //! | `head` | [`Head`], JSON | how far the log counts, put with each of its groups |
-//! | `sign` | a number | put by the leader, several times a second |
+//! | `sign` | [`Sign`], JSON | put by the leader, several times a second |
 //! | `members/NAME` | [`Member`], JSON | put by a candidate that follows, several times a second |
 use robust_grouplog::Position;
 use serde::de::DeserializeOwned;
@@ -35,11 +35,24 @@ pub struct Head {
     pub over: Option<String>,
 }
 
+/// A sign of a leader's life.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sign {
+    /// Another one each time, by the leader's own clock, in microseconds.
+    pub number: u64,
+    /// Whether the leader has been waiting to write, and asks its followers to prove that they could.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub waits: bool,
+}
+
 /// A candidate that follows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     /// The number of the last group that its store has.
     pub applied: u64,
+    /// The number of the leader's sign since which it has written to the log, to prove that it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proved: Option<u64>,
 }
 
 /// The names of the keys.
@@ -69,8 +82,12 @@ impl Keys {
         format!("{}sign", self.prefix)
     }
 
+    pub fn members(&self) -> String {
+        format!("{}members/", self.prefix)
+    }
+
     pub fn member(&self, name: &str) -> String {
-        format!("{}members/{name}", self.prefix)
+        format!("{}{name}", self.members())
     }
 }
 

@@ -2,6 +2,7 @@
 use super::setting::{HaError, Setting};
 use super::site::Advert;
 use crate::grpc::bind_unix;
+use robust_proto::endpoint::LEADER_AT;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::oneshot;
@@ -12,40 +13,59 @@ use tonic::body::Body;
 use tonic::service::Routes;
 use tonic::transport::Server;
 
+/// What is answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Said {
+    text: String,
+    /// Where `robustctl` reaches the leader; empty: nowhere but at its socket.
+    at: String,
+}
+
+impl Said {
+    fn status(&self) -> Status {
+        let mut status = Status::unavailable(&self.text);
+        if let Some(at) = Some(&self.at).filter(|at| !at.is_empty())
+            && let Ok(at) = at.parse()
+        {
+            status.metadata_mut().insert(LEADER_AT, at);
+        }
+        status
+    }
+}
+
 /// The socket.
 pub(super) struct Standby {
     name: String,
     job: String,
-    said: Arc<Mutex<String>>,
+    said: Arc<Mutex<Said>>,
     end: oneshot::Sender<()>,
     serving: JoinHandle<()>,
     socket: std::path::PathBuf,
 }
 
 impl Standby {
-    /// Answers at the state directory's control socket.
+    /// Answers at the state directory's socket for that.
     pub fn start(setting: &Setting) -> Result<Self, HaError> {
         let start = |source: io::Error| HaError::Start {
-            what: "the control socket",
+            what: "the socket of a controller that follows",
             source,
         };
-        let socket = setting.state.control_socket();
+        let socket = setting.state.follower_socket();
         setting
             .state
             .remove_sockets()
             .map_err(|e| start(io::Error::other(e.to_string())))?;
         let listener = bind_unix(&socket).map_err(|e| start(io::Error::other(e.to_string())))?;
-        let said = Arc::new(Mutex::new(String::new()));
+        let said = Arc::new(Mutex::new(Said::default()));
         let answer = Arc::clone(&said);
         let fallback = move || {
-            let text = answer
+            let said = answer
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .clone();
             async move {
-                Status::unavailable(text)
-                    .into_http::<Body>()
-                    .map(axum::body::Body::new)
+                let answer = said.status().into_http::<Body>();
+                answer.map(axum::body::Body::new)
             }
         };
         let routes = Routes::from(axum::Router::new().fallback(fallback));
@@ -88,11 +108,12 @@ impl Standby {
                 )
             }
         };
+        let at = leader.map_or_else(String::new, |leader| leader.control.clone());
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if *said != text {
+        if said.text != text {
             tracing::info!("{text}");
-            *said = text;
         }
+        *said = Said { text, at };
     }
 
     /// Leaves the socket to the leader's own server.

@@ -1,10 +1,11 @@
 //! The candidate's store, brought to wherever the log is.
-use super::setting::HaError;
+use super::setting::{HaError, Setting};
 use super::site::Head;
-use crate::grouplog::{RestoreError, newest};
+use crate::grouplog::{RestoreError, newest, write_files};
+use crate::state::StateDir;
 use crate::store::Replica;
-use robust_grouplog::GroupLog;
-use robust_remote::Remote;
+use robust_grouplog::{GroupLog, Seal};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -12,6 +13,25 @@ use tokio::time::sleep;
 
 /// Between two tries to read the log.
 const RETRY: Duration = Duration::from_millis(250);
+
+/// The files of the state directory that came with the log.
+struct Laid {
+    state: StateDir,
+    seal: Arc<Seal>,
+    files: Vec<(String, Vec<u8>)>,
+}
+
+impl Laid {
+    /// Lays them there if they changed.
+    fn again(&mut self, replica: &Replica) -> Result<(), RestoreError> {
+        let files = replica.files()?;
+        if files != self.files {
+            write_files(replica, &self.state, Some(&self.seal))?;
+            self.files = files;
+        }
+        Ok(())
+    }
+}
 
 /// A replica that follows a head in the background.
 pub struct Tail {
@@ -21,8 +41,15 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// Follows the heads that it is given.
-    pub fn start(remote: Remote, job: String, mut replica: Replica) -> Self {
+    /// Follows the heads that it is given. The files that come with the log lie in the state directory as soon as they
+    /// come: operators' tools ask the leader with them.
+    pub fn start(setting: &Setting, seal: Arc<Seal>, mut replica: Replica) -> Self {
+        let (remote, job) = (setting.remote.clone(), setting.job.clone());
+        let mut laid = Laid {
+            state: setting.state.clone(),
+            seal,
+            files: Vec::new(),
+        };
         let (heads, mut wanted) = watch::channel(None::<Head>);
         let (told, applied) = watch::channel(replica.at().map_or(0, |at| at.number));
         let following = tokio::spawn(async move {
@@ -35,7 +62,11 @@ impl Tail {
                 {
                     let log = GroupLog::new(&remote, &job, &head.run);
                     match newest(&log, &mut replica, &head.at).await {
-                        Ok(()) => drop(told.send(head.at.number)),
+                        Ok(()) => {
+                            laid.again(&replica)?;
+                            // Nobody asks any more: the candidate is about to lead.
+                            let _ = told.send(head.at.number);
+                        }
                         Err(RestoreError::Log(error)) if error.may_pass() => {
                             tracing::warn!("the job's log cannot be followed: {error}");
                             sleep(RETRY).await;

@@ -31,11 +31,11 @@ pub enum JobFileError {
 }
 
 /// Writes the resolved job, unless a job is there already: the same one goes on, another one is a
-/// refusal.
+/// refusal. What [`OF_MACHINE`] names says where this machine finds things, and may be another on each controller.
 pub fn write_job(dir: &StateDir, json: &str) -> Result<WrittenJob, JobFileError> {
     let path = dir.job_json();
     match read_private(&path, Readers::Owner)? {
-        Some(there) if there == json => Ok(WrittenJob::Same),
+        Some(there) if is_same(&there, json) => Ok(WrittenJob::Same),
         Some(there) => Err(JobFileError::OtherJob {
             dir: dir.root().to_owned(),
             there: job_name(&there),
@@ -45,6 +45,19 @@ pub fn write_job(dir: &StateDir, json: &str) -> Result<WrittenJob, JobFileError>
             Ok(WrittenJob::New)
         }
     }
+}
+
+/// Parts of a job that are of the machine: where its log and its etcd are reached from here.
+const OF_MACHINE: [&str; 2] = ["store", "ha"];
+
+fn is_same(there: &str, here: &str) -> bool {
+    let job = |text: &str| {
+        let mut job: serde_json::Value = serde_json::from_str(text).ok()?;
+        let parts = job.as_object_mut()?;
+        OF_MACHINE.iter().for_each(|part| drop(parts.remove(*part)));
+        Some(job)
+    };
+    there == here || (job(there).is_some() && job(there) == job(here))
 }
 
 fn job_name(json: &str) -> String {
@@ -71,6 +84,8 @@ mod tests {
         let refusal = write_job(&dir, r#"{"job":{"name":"two"}}"#).unwrap_err();
         assert!(refusal.to_string().contains("`one`"), "{refusal}");
         assert!(refusal.to_string().contains("--fresh"));
+        let elsewhere = r#"{"job":{"name":"one"},"store":{"remote_log":"s3://b"},"ha":{}}"#;
+        assert_eq!(write_job(&dir, elsewhere).unwrap(), WrittenJob::Same);
         dir.clear().unwrap();
         assert_eq!(
             write_job(&dir, r#"{"job":{"name":"two"}}"#).unwrap(),

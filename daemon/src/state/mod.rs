@@ -29,6 +29,7 @@ pub use private::{Readers, make_private, make_private_dir, read_private, write_p
 pub use shm::{give_back, make_snapshots, own_name, remove_of_earlier_boots, snapshot_dir};
 
 use crate::random;
+use robust_proto::endpoint::{CONTROL_SOCKET, FOLLOWER_SOCKET};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -113,6 +114,7 @@ impl StateDir {
     /// Removes sockets that a dead daemon left. For the holder only.
     pub fn remove_sockets(&self) -> Result<(), StateDirError> {
         remove_if_there(&self.control_socket())?;
+        remove_if_there(&self.follower_socket())?;
         remove_if_there(&self.roles_socket())
     }
 
@@ -216,7 +218,12 @@ impl StateDir {
 
     /// Where operators' tools connect.
     pub fn control_socket(&self) -> PathBuf {
-        self.root.join("control.sock")
+        self.root.join(CONTROL_SOCKET)
+    }
+
+    /// Where they are told who leads, as long as another controller does.
+    pub fn follower_socket(&self) -> PathBuf {
+        self.root.join(FOLLOWER_SOCKET)
     }
 
     /// Where role processes connect.

@@ -18,5 +18,7 @@
 mod election;
 #[cfg(test)]
 mod tests;
+mod watchdog;
 
 pub use election::{Act, Election, Event, Leader, Timing};
+pub use watchdog::{Place, place};

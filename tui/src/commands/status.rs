@@ -2,6 +2,7 @@
 use super::{promises, put, put_json};
 use crate::cascade;
 use crate::cli::StatusArgs;
+use crate::controllers;
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use crate::format::{bytes, clock, count, millis, mode, moment, of_total, rate, ratio, who};
@@ -56,6 +57,12 @@ fn text(s: &v1::Status, all: bool, paint: Paint) -> String {
     }
     if !s.router.is_empty() {
         text += &format!("router   {}\n", s.router);
+    }
+    if let Some(of) = &s.controllers {
+        text += &format!("control  {}\n", controllers::who(of, s.now_ms));
+        if let Some(takeover) = controllers::takeover(of) {
+            text += &format!("takeover {takeover}\n");
+        }
     }
     text += &promises::summary(&s.hosted, &s.promises, HEAD);
     text += &durable(s);

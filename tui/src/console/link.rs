@@ -11,6 +11,8 @@ use robust_proto::v1;
 const RETRY_MS: u64 = 500;
 /// A connection that delivers nothing for so long is taken for dead.
 const SILENT_MS: u64 = 10_000;
+/// The same where another controller may lead by now: it is looked for sooner.
+const SILENT_OF_SEVERAL_MS: u64 = 2_000;
 /// With `--exit-when-done`: how long a lost daemon is waited for.
 const PATIENCE_MS: u64 = 15_000;
 /// Events kept for the list.
@@ -47,8 +49,13 @@ impl State {
         if self.notice.as_ref().is_some_and(|n| n.until <= self.now) {
             self.notice = None;
         }
-        if self.link == Link::Live && self.data_age_ms() > SILENT_MS && !self.is_over() {
-            return self.on_lost(format!("no data for {} s", SILENT_MS / 1000));
+        let status = self.status.as_ref();
+        let silent = match status.is_some_and(|status| status.controllers.is_some()) {
+            true => SILENT_OF_SEVERAL_MS,
+            false => SILENT_MS,
+        };
+        if self.link == Link::Live && self.data_age_ms() > silent && !self.is_over() {
+            return self.on_lost(format!("no data for {} s", silent / 1000));
         }
         let away = match &self.link {
             Link::Live => 0,

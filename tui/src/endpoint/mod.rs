@@ -1,23 +1,23 @@
 //! Where the daemon listens and how to get a client for it.
+//!
+//! Of a job with several controllers the one that leads is found: among several addresses it is the one that answers, and
+//! a controller that follows says at its socket where it is.
+mod dial;
+
 use crate::error::CliError;
-use hyper_util::rt::TokioIo;
-use robust_identity::{Caller, Holders, Unsealed, unsealed};
-use robust_proto::endpoint::default_state_dir;
+use dial::Refused;
+use robust_identity::{Caller, Holders};
+use robust_proto::endpoint::{CONTROL_SOCKET, FOLLOWER_SOCKET, LEADER_AT, default_state_dir};
 use robust_proto::v1;
 use robust_proto::v1::control_client::ControlClient;
-use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::net::{TcpStream, UnixStream};
-use tonic::transport::{Channel, Uri};
+use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
 /// A daemon that takes longer than this to answer a plain question is hung or gone.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// A connection that is silent for so long is asked whether anybody is there, and breaks when nothing
-/// comes back within [`ANSWER_WITHIN`]: one to a stopped daemon stays open, and so does a stalled tunnel.
-const KEEPALIVE: Duration = Duration::from_secs(5);
 /// Reports of long runs are large.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
@@ -34,8 +34,8 @@ pub enum Endpoint {
     },
     /// TCP (`robustd --listen`), with TLS.
     Tcp {
-        /// Host and port.
-        at: String,
+        /// Host and port, of each controller that may lead.
+        at: Vec<String>,
         /// Where the token is.
         token_file: PathBuf,
         /// Proves to have it, and that the daemon has it.
@@ -54,28 +54,17 @@ impl Endpoint {
         let Some(text) = connect else {
             return Ok(Endpoint::Unix { state_dir });
         };
-        let port = text
-            .rsplit_once(':')
-            .map(|(host, port)| (host, port.parse::<u16>()));
-        if !port.is_some_and(|(host, port)| !host.is_empty() && port.is_ok()) {
-            let text = format!("--connect {text}: write HOST:PORT, such as 10.0.0.1:7070");
+        let at: Vec<String> = text.split(',').map(|at| at.trim().to_owned()).collect();
+        if !at.iter().all(|at| is_address(at)) {
+            let text = format!(
+                "--connect {text}: write HOST:PORT, such as 10.0.0.1:7070; of several controllers all, with commas between"
+            );
             return Err(CliError::Usage(text));
         }
         let token_file = token_file.map_or_else(|| state_dir.join("token"), Path::to_path_buf);
-        let token = std::fs::read_to_string(&token_file).map_err(|e| {
-            CliError::Usage(format!(
-                "cannot read the token file {}: {e}; name the daemon's with --token-file",
-                token_file.display()
-            ))
-        })?;
-        if token.trim().is_empty() {
-            let text = format!("the token file {} is empty", token_file.display());
-            return Err(CliError::Usage(text));
-        }
-        let caller = Holders::of(&token).and_then(|holders| holders.caller());
-        let caller = caller.map_err(|e| CliError::Failed(e.to_string()))?;
+        let caller = caller_of(&token_file)?;
         Ok(Endpoint::Tcp {
-            at: text.to_owned(),
+            at,
             token_file,
             caller,
         })
@@ -93,7 +82,7 @@ impl Endpoint {
     pub fn place(&self) -> String {
         match self {
             Endpoint::Unix { .. } => format!("unix socket {}", self.socket().display()),
-            Endpoint::Tcp { at, .. } => format!("tcp {at}"),
+            Endpoint::Tcp { at, .. } => format!("tcp {}", at.join(", ")),
         }
     }
 
@@ -107,6 +96,7 @@ impl Endpoint {
                 state_dir.display()
             ),
             Endpoint::Tcp { at, .. } => {
+                let at = at.first().map_or("HOST:PORT", String::as_str);
                 format!("start one that listens there:  robustd --job FILE --listen {at}")
             }
         }
@@ -114,7 +104,7 @@ impl Endpoint {
 
     fn socket(&self) -> PathBuf {
         match self {
-            Endpoint::Unix { state_dir } => state_dir.join("control.sock"),
+            Endpoint::Unix { state_dir } => state_dir.join(CONTROL_SOCKET),
             Endpoint::Tcp { .. } => PathBuf::new(),
         }
     }
@@ -142,77 +132,80 @@ impl Endpoint {
     }
 
     async fn try_connect(&self) -> Result<Client, CliError> {
-        // Asked first by hand: the transport's own error hides the system's reason.
-        let refused = |e: io::Error| {
-            self.no_daemon(match e.kind() {
-                io::ErrorKind::NotFound => "there is no such socket".to_owned(),
-                io::ErrorKind::ConnectionRefused => "nobody listens there any more".to_owned(),
-                _ => e.to_string(),
-            })
-        };
-        // The URI is never looked at for a socket path, but it becomes the :authority header.
-        let endpoint = tonic::transport::Endpoint::from_static("http://robustd")
-            .http2_keep_alive_interval(KEEPALIVE)
-            .keep_alive_timeout(ANSWER_WITHIN)
-            .keep_alive_while_idle(true);
         let channel = match self {
-            Endpoint::Unix { .. } => {
-                let path = self.socket();
-                let owner = std::fs::metadata(&path).map_err(refused)?.uid();
-                if !is_trusted(owner, &path) {
-                    return Err(self.no_daemon(format!(
-                        "the socket belongs to uid {owner}, who could have laid it there"
-                    )));
-                }
-                drop(UnixStream::connect(&path).await.map_err(refused)?);
-                let connector = tower::service_fn(move |_: Uri| {
-                    let path = path.clone();
-                    async move { UnixStream::connect(path).await.map(TokioIo::new) }
-                });
-                endpoint.connect_with_connector(connector).await
-            }
+            Endpoint::Unix { state_dir } => match self.socket_of(&self.socket()).await {
+                Ok(channel) => channel,
+                Err(refused @ Refused::Nobody(_)) => match self.follower(state_dir).await? {
+                    Some(channel) => channel,
+                    None => return Err(self.no_daemon(refused.reason())),
+                },
+                Err(refused) => return Err(self.no_daemon(refused.reason())),
+            },
             Endpoint::Tcp {
                 at,
                 token_file,
                 caller,
             } => {
-                let stream = TcpStream::connect(at).await.map_err(refused)?;
-                let sealed = caller.call(stream).await;
-                drop(sealed.map_err(|e| self.unproven(token_file, &e))?);
-                let (at, caller) = (at.clone(), caller.clone());
-                let connector = tower::service_fn(move |_: Uri| {
-                    let (at, caller) = (at.clone(), caller.clone());
-                    async move {
-                        let stream = TcpStream::connect(at).await?;
-                        stream.set_nodelay(true)?;
-                        caller.call(stream).await.map(TokioIo::new)
-                    }
-                });
-                endpoint.connect_with_connector(connector).await
+                let dialled = dial::tcp(at, caller).await;
+                dialled.map_err(|refusals| self.unreached(token_file, &refusals))?
             }
         };
-        let channel = channel.map_err(|e| self.no_daemon(error_chain(&e)))?;
-        Ok(ControlClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES))
+        Ok(client(channel))
     }
 
-    /// What keeps the two sides from believing each other.
-    fn unproven(&self, token_file: &Path, error: &io::Error) -> CliError {
-        match unsealed(error) {
-            Some(Unsealed::OtherToken) => CliError::Refused(format!(
-                "wrong token: who listens at {} knows none as in {}; copy `token` of the daemon's state \
-                 directory, and name the copy with --token-file",
-                self.place(),
-                token_file.display()
-            )),
-            Some(Unsealed::NoTls) => self.no_daemon(
-                "it speaks no TLS 1.3: is it the --listen of a robustd, of this build?".to_owned(),
-            ),
-            Some(Unsealed::OursIsOver | Unsealed::TheirsIsOver) => self.no_daemon(
-                "one of the two sides takes the other's certificate for expired: compare the clocks of both machines"
-                    .to_owned(),
-            ),
-            None => self.no_daemon(error.to_string()),
+    /// A connection to a socket whose owner is believed.
+    async fn socket_of(&self, path: &Path) -> Result<Channel, Refused> {
+        let owner = std::fs::metadata(path)?.uid();
+        if !is_trusted(owner, path) {
+            return Err(Refused::Other(format!(
+                "the socket belongs to uid {owner}, who could have laid it there"
+            )));
         }
+        dial::unix(path).await
+    }
+
+    /// A connection to the controller that the one of this state directory follows; none where that one follows nobody.
+    async fn follower(&self, state_dir: &Path) -> Result<Option<Channel>, CliError> {
+        let Ok(channel) = self.socket_of(&state_dir.join(FOLLOWER_SOCKET)).await else {
+            return Ok(None);
+        };
+        let asked = client(channel).get_status(v1::GetStatusRequest {}).await;
+        let Err(answer) = asked else { return Ok(None) };
+        let at = answer.metadata().get(LEADER_AT);
+        let Some(at) = at.and_then(|at| at.to_str().ok()) else {
+            return Err(CliError::from_status(&answer, &self.place()));
+        };
+        let token_file = state_dir.join("token");
+        let caller = caller_of(&token_file)?;
+        let dialled = dial::tcp(&[at.to_owned()], &caller).await;
+        let dialled = dialled.map_err(|refusals| match self.unreached(&token_file, &refusals) {
+            CliError::NoDaemon { reason, .. } => self.no_daemon(format!(
+                "{}, and is not reached at {at}: {reason}",
+                answer.message()
+            )),
+            other => other,
+        });
+        dialled.map(Some)
+    }
+
+    /// Why none of the addresses was a daemon.
+    fn unreached(&self, token_file: &Path, refusals: &[(String, Refused)]) -> CliError {
+        let is_wrong = |(_, refused): &(_, Refused)| matches!(refused, Refused::OtherToken);
+        if let Some((at, _)) = refusals.iter().find(|refusal| is_wrong(refusal)) {
+            return CliError::Refused(format!(
+                "wrong token: who listens at tcp {at} knows none as in {}; copy `token` of the daemon's state \
+                 directory, and name the copy with --token-file",
+                token_file.display()
+            ));
+        }
+        let reasons: Vec<String> = match refusals {
+            [(_, one)] => vec![one.reason()],
+            all => all
+                .iter()
+                .map(|(at, refused)| format!("{at}: {}", refused.reason()))
+                .collect(),
+        };
+        self.no_daemon(reasons.join("; "))
     }
 
     /// Asks one question with the time limit that a plain answer may take.
@@ -270,14 +263,31 @@ fn is_trusted(owner: u32, socket: &Path) -> bool {
     owner == us.as_raw() || owner == 0 || (us.is_root() && !socket.starts_with("/tmp"))
 }
 
-fn error_chain(e: &dyn std::error::Error) -> String {
-    let mut text = e.to_string();
-    let mut next = e.source();
-    while let Some(cause) = next {
-        text = format!("{text}: {cause}");
-        next = cause.source();
+/// Proves to have the token of that file.
+fn caller_of(token_file: &Path) -> Result<Caller, CliError> {
+    let token = std::fs::read_to_string(token_file).map_err(|e| {
+        CliError::Usage(format!(
+            "cannot read the token file {}: {e}; name the daemon's with --token-file",
+            token_file.display()
+        ))
+    })?;
+    if token.trim().is_empty() {
+        let text = format!("the token file {} is empty", token_file.display());
+        return Err(CliError::Usage(text));
     }
-    text
+    let caller = Holders::of(&token).and_then(|holders| holders.caller());
+    caller.map_err(|e| CliError::Failed(e.to_string()))
+}
+
+fn is_address(text: &str) -> bool {
+    let port = text
+        .rsplit_once(':')
+        .map(|(host, port)| (host, port.parse::<u16>()));
+    port.is_some_and(|(host, port)| !host.is_empty() && port.is_ok())
+}
+
+fn client(channel: Channel) -> Client {
+    ControlClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES)
 }
 
 #[cfg(test)]

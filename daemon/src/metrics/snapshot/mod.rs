@@ -1,4 +1,5 @@
 //! What is known at the moment of a scrape.
+mod controllers;
 mod devices;
 mod instances;
 mod job;
@@ -35,6 +36,7 @@ impl Collector for SnapshotCollector {
         snapshot.ettr(&mut sheet)?;
         snapshot.nodes(&mut sheet)?;
         snapshot.services(&mut sheet)?;
+        snapshot.controllers(&mut sheet)?;
         snapshot.instances(&mut sheet)?;
         snapshot.pulls(&mut sheet)?;
         snapshot.instances_use(&mut sheet)?;

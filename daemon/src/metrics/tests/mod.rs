@@ -107,6 +107,25 @@ fn everything() -> v1::Status {
             restarts: 2,
             ..Default::default()
         }],
+        controllers: Some(v1::Controllers {
+            leader: "a".to_owned(),
+            epoch: 7,
+            followers: vec![v1::Follower {
+                name: "b".to_owned(),
+                state: "follows".to_owned(),
+                behind: 2,
+                ..Default::default()
+            }],
+            takeover: Some(v1::Takeover {
+                from: "c".to_owned(),
+                stages: vec![v1::Stage {
+                    name: "silence".to_owned(),
+                    ms: 702.0,
+                }],
+                ..Default::default()
+            }),
+            ..Default::default()
+        }),
         incidents: vec![incident(1, "recovered"), incident(2, "recovering")],
         roles: [status().roles, vec![agent]].concat(),
         ..status()

@@ -4,7 +4,7 @@ use super::super::drills::DrillEnd;
 use super::super::event::{Action, Event, Playback};
 use super::super::help::help;
 use super::super::screen::TableId;
-use super::super::state::State;
+use super::super::state::{Link, State};
 use super::super::ui::{self, look::Look};
 use super::fixtures::*;
 use super::reducer;
@@ -361,6 +361,50 @@ fn with_several_nodes_each_role_shows_where_it_is() {
     assert!(line("ROLE").ends_with("NODE"), "{screen}");
     assert!(line("rollout-0").ends_with("node-a"), "{screen}");
     assert!(line("rollout-2").ends_with("node-b"), "{screen}");
+}
+
+#[test]
+fn with_several_controllers_the_nodes_screen_says_who_leads_and_how_it_took_over() {
+    let mut status = on_two_nodes();
+    status.controllers = Some(v1::Controllers {
+        leader: "b".into(),
+        epoch: 41,
+        since_ms: NOW - 61_000,
+        followers: vec![v1::Follower {
+            name: "c".into(),
+            state: "follows".into(),
+            ..v1::Follower::default()
+        }],
+        takeover: Some(v1::Takeover {
+            from: "a".into(),
+            total_ms: 964.0,
+            stages: vec![
+                v1::Stage {
+                    name: "silence".into(),
+                    ms: 702.0,
+                },
+                v1::Stage {
+                    name: "start".into(),
+                    ms: 262.0,
+                },
+            ],
+            ..v1::Takeover::default()
+        }),
+        ..v1::Controllers::default()
+    });
+    let mut state = showing(status);
+    let _ = state.handle(NOW, press('7'));
+    let text = screen(&state, 80, 24);
+    for words in [
+        "b leads for 1m01s (epoch 41); c follows",
+        "from a in 964 ms: silence 702 ms, start 262 ms",
+        "node-b",
+    ] {
+        assert!(text.contains(words), "no `{words}`:\n{text}");
+    }
+    // It may be another one by now: silence is found out sooner.
+    let _ = state.handle(NOW + 3_000, Event::Tick);
+    assert!(matches!(state.link, Link::Lost { .. }));
 }
 
 #[test]

@@ -2,10 +2,10 @@
 use super::super::screen::TableId;
 use super::super::state::State;
 use super::super::table::{Cell, Column, Spec, figures, words};
-use super::{Drawn, grid, section, split, text};
+use super::{Drawn, grid, put, section, split, text};
 use crate::format::{bytes, who};
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use robust_proto::v1::{NodeStatus, RoleStatus, Slot};
@@ -80,9 +80,16 @@ fn slots(n: &NodeStatus) -> u32 {
     n.pools.values().sum()
 }
 
-/// Draws table and details.
+/// Draws table and details, below the controllers where there are several.
 pub fn draw(state: &State, area: Rect, buf: &mut Buffer, drawn: &mut Drawn) {
     let all = state.nodes();
+    let controllers = controllers(state);
+    let height = u16::try_from(controllers.len()).unwrap_or(0);
+    let [above, area] =
+        Layout::vertical([Constraint::Length(height), Constraint::Min(0)]).areas(area);
+    for (row, line) in (0..).zip(controllers) {
+        put(buf, above, row, line);
+    }
     let rows = (all.len() as u16).saturating_add(1);
     let (above, below) = split(area, rows.clamp(3, (area.height / 2).max(3)));
     grid::draw(state, (TableId::Nodes, &SPEC), all, above, buf, drawn);
@@ -91,6 +98,27 @@ pub fn draw(state: &State, area: Rect, buf: &mut Buffer, drawn: &mut Drawn) {
     };
     let inner = section(state, below, &format!("NODE {}", node.name), buf);
     text(state, lines(state, node), inner, buf, drawn);
+}
+
+/// Who leads, and how that came about.
+fn controllers(state: &State) -> Vec<Line<'static>> {
+    let look = state.look;
+    let Some((status, of)) = state
+        .status
+        .as_ref()
+        .and_then(|status| Some((status, status.controllers.as_ref()?)))
+    else {
+        return Vec::new();
+    };
+    let said = [
+        ("control", Some(crate::controllers::who(of, status.now_ms))),
+        ("takeover", crate::controllers::takeover(of)),
+    ];
+    let line = |(name, text): (&str, Option<String>)| {
+        let name = Span::styled(format!(" {name:<9}"), look.faint());
+        Some(Line::from(vec![name, Span::raw(text?)]))
+    };
+    said.into_iter().filter_map(line).collect()
 }
 
 fn lines(state: &State, n: &NodeStatus) -> Vec<Line<'static>> {

@@ -1,0 +1,89 @@
+//! A follower's own signs of life, and what it proves by them.
+use super::setting::{HaError, Setting};
+use super::site::{Member, kept};
+use robust_arbiter::{Arbiter, Etcd, Write};
+use robust_grouplog::GroupLog;
+use robust_remote::Remote;
+use robust_shared::ha::Event;
+use robust_shared::time::Time;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::{sleep, timeout};
+
+/// A store that takes longer than this to take a few bytes is no better than the leader's.
+const PROOF: Duration = Duration::from_secs(2);
+/// Between two proofs.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What a follower says of itself.
+pub(super) struct Signs {
+    arbiter: Etcd,
+    name: String,
+    key: String,
+    log: (Remote, String),
+    /// The leader's sign since which the log was written from here; zero: none.
+    proved: Arc<AtomicU64>,
+    proving: Arc<AtomicBool>,
+}
+
+impl Signs {
+    pub fn new(setting: &Setting) -> Result<Self, HaError> {
+        let name = setting.advert.name.clone();
+        Ok(Self {
+            arbiter: setting.arbiter()?,
+            key: setting.keys().member(&name),
+            name,
+            log: (setting.remote.clone(), setting.job.clone()),
+            proved: Arc::default(),
+            proving: Arc::default(),
+        })
+    }
+
+    /// Tells etcd that this candidate lives, in the background; `told` hears that it was answered.
+    pub fn give(&self, applied: u64, told: UnboundedSender<Event>, given: Time) {
+        let (arbiter, key) = (self.arbiter.clone(), self.key.clone());
+        let proved = match self.proved.load(Ordering::Acquire) {
+            0 => None,
+            number => Some(number),
+        };
+        let member = Member { applied, proved };
+        tokio::spawn(async move {
+            let write = Write::Put {
+                key,
+                value: kept(&member),
+                lease: None,
+            };
+            if arbiter.transact(Vec::new(), vec![write]).await.is_ok() {
+                // Nobody hears any more: it leads.
+                drop(told.send(Event::Answered { given }));
+            }
+        });
+    }
+
+    /// The leader waits to write the log of this life of the job: proves, in the background, that this candidate can.
+    pub fn prove(&self, run: &str, number: u64) {
+        if self.proving.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (remote, job) = &self.log;
+        let log = GroupLog::new(remote, job, run);
+        let (proved, proving) = (Arc::clone(&self.proved), Arc::clone(&self.proving));
+        let name = self.name.clone();
+        tokio::spawn(async move {
+            match timeout(PROOF, log.prove(&name)).await {
+                Ok(Ok(())) => proved.store(number, Ordering::Release),
+                Ok(Err(error)) => tracing::warn!(
+                    "the leader cannot write the job's log, and neither can this controller: {error}"
+                ),
+                Err(_) => tracing::warn!(
+                    "the leader cannot write the job's log, and neither can this controller: no answer within {} s",
+                    PROOF.as_secs()
+                ),
+            }
+            sleep(PAUSE).await;
+            proving.store(false, Ordering::Release);
+        });
+    }
+}

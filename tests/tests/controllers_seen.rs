@@ -1,0 +1,147 @@
+//! What operators see of several controllers, and how a leader that cannot write gives its place away.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+use nix::sys::signal::Signal;
+use robust_tests::{Controllers, JobFile};
+use serde_json::Value;
+
+const SLOTS: &[(&str, i64)] = &[("train", 2), ("rollout", 3), ("agent", 2)];
+
+fn start() -> Option<Controllers> {
+    let job = JobFile::small()
+        .set("job", "steps", 1_000)
+        .nodes(&[("a", SLOTS)]);
+    let mut all = Controllers::start(&job, 3)?;
+    all.join("a");
+    Some(all)
+}
+
+fn step(status: &Value) -> u64 {
+    status["step"].as_u64().unwrap_or(0)
+}
+
+fn following(status: &Value) -> Vec<String> {
+    let all = status["controllers"]["followers"].as_array().cloned();
+    let all = all.unwrap_or_default().into_iter();
+    let follows = all.filter(|follower| follower["state"] == "follows");
+    follows
+        .map(|follower| follower["name"].as_str().unwrap_or_default().to_owned())
+        .collect()
+}
+
+#[test]
+fn the_leader_is_found_and_says_who_follows_it_and_how_it_took_over() {
+    let Some(mut all) = start() else { return };
+    let (first, status) = all.until("two controllers to follow", |s| {
+        step(s) >= 1 && following(s).len() == 2
+    });
+    assert_eq!(status["controllers"]["leader"], format!("c{first}"));
+    let follower = (first + 1) % 3;
+    let control = |status: &Value| status["controllers"]["leader"].clone();
+    let elsewhere = all
+        .asked(follower, &["status"])
+        .expect("an answer at a follower");
+    assert_eq!(control(&elsewhere), format!("c{first}"));
+    let by_address = all
+        .asked_all(follower, &["status"])
+        .expect("an answer by addresses");
+    assert_eq!(control(&by_address), format!("c{first}"));
+
+    all.signal(first, Signal::SIGKILL);
+    let after = all.wait_until(|all| {
+        let status = all.asked_all(follower, &["status"])?;
+        let is_whole = step(&status) > step(&by_address) && following(&status).len() == 1;
+        (is_whole
+            && status["controllers"]["takeover"]["stages"]
+                .as_array()?
+                .len()
+                == 5)
+            .then_some(status)
+    });
+    let takeover = &after["controllers"]["takeover"];
+    assert_eq!(takeover["from"], format!("c{first}"), "{takeover}");
+    assert!(takeover["total_ms"].as_f64().unwrap() > 0.0, "{takeover}");
+    let stages = takeover["stages"].as_array().unwrap();
+    let names: Vec<&str> = stages.iter().filter_map(|s| s["name"].as_str()).collect();
+    assert_eq!(names, ["silence", "election", "log", "start", "record"]);
+    let epochs = [&by_address, &after].map(|s| s["controllers"]["epoch"].as_u64());
+    assert!(epochs[0] < epochs[1], "{epochs:?}");
+}
+
+#[test]
+fn a_leader_that_cannot_write_the_log_gives_its_place_to_a_follower_that_can() {
+    let Some(mut all) = start() else { return };
+    let (first, before) = all.until("two controllers to follow", |s| {
+        step(s) >= 1 && following(s).len() == 2
+    });
+    let roles = all.roles();
+    all.cut_log(first);
+    let (second, after) = all.until_other(first, |s| {
+        s["controllers"]["leader"] != before["controllers"]["leader"] && step(s) > step(&before)
+    });
+    assert_eq!(
+        after["controllers"]["takeover"]["from"],
+        format!("c{first}")
+    );
+    assert_eq!(roles, all.roles(), "{}", all.logs());
+    let log = all.log(&format!("control-{first}"));
+    assert!(log.contains("which another controller could"), "{log}");
+    // It follows again once it reaches the log.
+    all.mend_log(first);
+    all.until("all to follow", |s| {
+        s["controllers"]["leader"] == format!("c{second}") && following(s).len() == 2
+    });
+}
+
+#[test]
+fn a_leader_keeps_its_place_while_nobody_can_write_the_log() {
+    let Some(mut all) = start() else { return };
+    let (first, before) = all.until("two controllers to follow", |s| {
+        step(s) >= 1 && following(s).len() == 2
+    });
+    for which in 0..3 {
+        all.cut_log(which);
+    }
+    let alarm = |s: &Value| {
+        s["alarms"]
+            .as_array()
+            .is_some_and(|a| a.iter().any(|a| a["kind"] == "log away"))
+    };
+    all.until("the alarm", alarm);
+    // The leader has doubted for some time that it should lead.
+    let tried = |all: &Controllers| {
+        let followers = (0..3).filter(|which| *which != first);
+        followers.fold(0, |n, which| {
+            let log = all.log(&format!("control-{which}"));
+            n + log.matches("neither can this controller").count()
+        }) >= 8
+    };
+    all.wait_for("the followers to have tried for some seconds", tried);
+    for which in 0..3 {
+        all.mend_log(which);
+    }
+    let (now, _) = all.until("the job to go on", |s| step(s) > step(&before) && !alarm(s));
+    assert_eq!(now, first, "{}", all.logs());
+    assert!(
+        !all.log(&format!("control-{first}"))
+            .contains("leads no more")
+    );
+}
+
+#[test]
+fn a_controller_that_nobody_follows_says_so() {
+    let Some(mut all) = start() else { return };
+    let (first, _) = all.until("two controllers to follow", |s| following(s).len() == 2);
+    for which in (0..3).filter(|which| *which != first) {
+        all.signal(which, Signal::SIGKILL);
+    }
+    let (_, status) = all.until("the alarm", |s| {
+        s["alarms"]
+            .as_array()
+            .is_some_and(|a| a.iter().any(|a| a["kind"] == "no follower"))
+    });
+    assert!(following(&status).is_empty(), "{status}");
+    all.launch((first + 1) % 3);
+    all.until("its end", |s| {
+        s["alarms"].as_array().is_some_and(Vec::is_empty) && following(s).len() == 1
+    });
+}

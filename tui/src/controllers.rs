@@ -1,0 +1,83 @@
+//! The controllers of a job, in words.
+use crate::format::{clock, millis};
+use robust_proto::v1;
+
+/// Who leads, and who follows how far behind.
+pub fn who(of: &v1::Controllers, now_ms: u64) -> String {
+    let since = clock(now_ms.saturating_sub(of.since_ms) as f64 / 1000.0);
+    let followers: Vec<String> = of.followers.iter().map(follower).collect();
+    let followers = match followers.is_empty() {
+        true => "nobody follows".to_owned(),
+        false => followers.join(", "),
+    };
+    format!(
+        "{} leads for {since} (epoch {}); {followers}",
+        of.leader, of.epoch
+    )
+}
+
+fn follower(of: &v1::Follower) -> String {
+    let name = &of.name;
+    match (of.state.as_str(), of.behind) {
+        ("silent", _) => format!("{name} silent for {}", clock(of.silent_ms as f64 / 1000.0)),
+        (_, 0) => format!("{name} follows"),
+        (_, behind) => format!("{name} follows, {behind} behind"),
+    }
+}
+
+/// From whom the leader took over, and how long each stage of that took; none for the job's first leader.
+pub fn takeover(of: &v1::Controllers) -> Option<String> {
+    let takeover = of.takeover.as_ref().filter(|t| !t.from.is_empty())?;
+    let stage = |stage: &v1::Stage| format!("{} {}", stage.name, millis(stage.ms));
+    let stages: Vec<String> = takeover.stages.iter().map(stage).collect();
+    Some(format!(
+        "from {} in {}: {}",
+        takeover.from,
+        millis(takeover.total_ms),
+        stages.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_leader_its_followers_and_its_takeover_are_said_in_a_line_each() {
+        let follower = |name: &str, state: &str, behind| v1::Follower {
+            name: name.to_owned(),
+            state: state.to_owned(),
+            behind,
+            silent_ms: 12_000,
+            ..v1::Follower::default()
+        };
+        let stage = |name: &str, ms| v1::Stage {
+            name: name.to_owned(),
+            ms,
+        };
+        let mut of = v1::Controllers {
+            leader: "b".to_owned(),
+            epoch: 7,
+            since_ms: 1_000,
+            ..v1::Controllers::default()
+        };
+        assert_eq!(
+            who(&of, 61_000),
+            "b leads for 1m00s (epoch 7); nobody follows"
+        );
+        assert_eq!(takeover(&of), None);
+        of.followers = vec![follower("a", "silent", 0), follower("c", "follows", 3)];
+        of.takeover = Some(v1::Takeover {
+            from: "a".to_owned(),
+            why: "it gave no sign".to_owned(),
+            stages: vec![stage("silence", 702.0), stage("election", 9.0)],
+            total_ms: 711.0,
+        });
+        assert_eq!(
+            who(&of, 61_000),
+            "b leads for 1m00s (epoch 7); a silent for 12s, c follows, 3 behind"
+        );
+        let said = takeover(&of).unwrap_or_default();
+        assert_eq!(said, "from a in 711 ms: silence 702 ms, election 9.0 ms");
+    }
+}
