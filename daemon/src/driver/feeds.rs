@@ -75,6 +75,8 @@ impl Feeds {
     /// The job has several controllers, which are shown from now on.
     pub fn led_by(&mut self, controllers: watch::Receiver<v1::Controllers>) {
         self.controllers = Some(controllers);
+        // Also before the job is at work.
+        self.show_alarms();
     }
 
     /// The controllers as they are now, where the job has several.
