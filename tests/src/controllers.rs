@@ -1,8 +1,10 @@
-//! Several controllers of one job on this machine, with a real etcd, and the nodes that join whichever leads.
-use crate::{JobFile, bin, end_processes_naming, forget_snapshots, processes_naming, programs};
+//! Several controllers of one job on this machine, with a real etcd, and the nodes that join whichever leads: on the
+//! loopback address, or each in a network namespace that stands for a machine ([`crate::machines`]).
+use crate::{Asked, JobFile, Net, Observer, Wires};
+use crate::{bin, end_processes_naming, forget_snapshots, processes_naming, programs};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use robust_etcd::{Cluster as Etcd, Wire};
+use robust_etcd::{Cluster as Etcd, Machine, Wire};
 use serde_json::Value;
 use std::fs::File;
 use std::net::TcpListener;
@@ -18,17 +20,47 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Controllers {
     /// What decides who leads.
     pub etcd: Etcd,
+    /// Between the machines, where they are more than this one.
+    pub(crate) net: Option<Net>,
     dir: TempDir,
     job: PathBuf,
     addresses: Vec<String>,
     daemons: Vec<Option<Child>>,
-    nodes: Vec<(String, Child)>,
+    nodes: Vec<Node>,
+}
+
+struct Node {
+    name: String,
+    child: Child,
 }
 
 impl Controllers {
     /// Starts so many controllers of this job, whose nodes have yet to join; none, which is said, where there is no etcd.
     pub fn start(job: &JobFile, count: usize) -> Option<Self> {
         let etcd = Etcd::start(3, Wire::Plain)?;
+        let free = || {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+            listener.local_addr().expect("its address").to_string()
+        };
+        let addresses = (0..count).map(|_| free()).collect();
+        Some(Self::start_at(job, etcd, None, addresses))
+    }
+
+    /// The same, each on a machine of its own with a member of etcd; none, which is said, where that cannot be had.
+    pub fn on_machines(job: &JobFile, count: usize) -> Option<Self> {
+        let net = Net::of(count)?;
+        let machine = |side| Machine {
+            address: Wires::Etcd.address(side),
+            command: net.on(side),
+        };
+        let machines: Vec<Machine> = (0..count).map(machine).collect();
+        let etcd = Etcd::start_on(&machines)?;
+        let at = |side| format!("{}:7071", Wires::Job.address(side));
+        let addresses = (0..count).map(at).collect();
+        Some(Self::start_at(job, etcd, Some(net), addresses))
+    }
+
+    fn start_at(job: &JobFile, etcd: Etcd, net: Option<Net>, addresses: Vec<String>) -> Self {
         let dir = tempfile::Builder::new()
             .prefix("robust-ha.")
             .tempdir()
@@ -50,22 +82,35 @@ impl Controllers {
             .set("ha", "etcd", endpoints)
             .set("store", "remote_log", log)
             .set("store", "secret_file", secret.display().to_string());
-        let free = || {
-            let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-            listener.local_addr().expect("its address").to_string()
-        };
+        let count = addresses.len();
         let mut all = Self {
             etcd,
+            net,
             job: job.write(dir.path()),
             dir,
-            addresses: (0..count).map(|_| free()).collect(),
+            addresses,
             daemons: (0..count).map(|_| None).collect(),
             nodes: Vec::new(),
         };
         for which in 0..count {
             all.launch(which);
         }
-        Some(all)
+        all
+    }
+
+    /// How many controllers there are, those that do not run among them.
+    pub fn count(&self) -> usize {
+        self.daemons.len()
+    }
+
+    /// Whether a controller was started and not killed since.
+    pub fn runs(&self, which: usize) -> bool {
+        self.daemons[which].is_some()
+    }
+
+    /// The folder of the log that the controllers share.
+    pub fn log_folder(&self) -> PathBuf {
+        self.dir.path().join("log")
     }
 
     /// A controller's state directory.
@@ -76,7 +121,7 @@ impl Controllers {
     /// Starts a controller, or starts it again.
     pub fn launch(&mut self, which: usize) {
         let child = self
-            .robustd(&format!("control-{which}"))
+            .robustd(which, &format!("control-{which}"))
             .args(["--candidate", &format!("c{which}")])
             .arg("--job")
             .arg(&self.job)
@@ -88,14 +133,22 @@ impl Controllers {
         self.daemons[which] = Some(child);
     }
 
-    fn robustd(&self, log: &str) -> Command {
+    /// `robustd` on a machine, where there are some.
+    fn robustd(&self, machine: usize, log: &str) -> Command {
         let log = File::options()
             .create(true)
             .append(true)
             .open(self.dir.path().join(format!("{log}.log")))
             .expect("its log");
-        let mut command = Command::new(bin("robustd"));
+        let program = bin("robustd").to_string_lossy().into_owned();
+        let mut words = self
+            .net
+            .as_ref()
+            .map_or_else(Vec::new, |net| net.on(machine));
+        words.push(program);
+        let mut command = Command::new(&words[0]);
         command
+            .args(&words[1..])
             .arg("--token-file")
             .arg(self.dir.path().join("token"))
             .env("ROBUST_CACHE", programs::cache())
@@ -107,35 +160,62 @@ impl Controllers {
 
     /// Starts a node.
     pub fn join(&mut self, node: &str) {
+        self.join_on(node, 0);
+    }
+
+    /// Starts a node on a machine.
+    pub(crate) fn join_on(&mut self, node: &str, machine: usize) {
         let child = self
-            .robustd(&format!("node-{node}"))
+            .robustd(machine, &format!("node-{node}"))
             .args(["--join", &self.addresses.join(","), "--name", node])
             .arg("--state-dir")
             .arg(self.node_dir(node))
             .spawn()
             .expect("robustd starts");
-        self.nodes.push((node.to_owned(), child));
+        let name = node.to_owned();
+        self.nodes.push(Node { name, child });
     }
 
-    fn node_dir(&self, node: &str) -> PathBuf {
+    pub(crate) fn node_dir(&self, node: &str) -> PathBuf {
         self.dir.path().join(format!("node-{node}"))
     }
 
     /// Role processes of all nodes: (pid, command line).
     pub fn roles(&self) -> Vec<(i32, String)> {
-        let of = |(node, _): &(String, Child)| processes_naming(&self.node_dir(node));
-        let all = self.nodes.iter().flat_map(of);
+        let of = |node: &Node| self.roles_of(&node.name);
+        self.nodes.iter().flat_map(of).collect()
+    }
+
+    /// Role processes of a node: (pid, command line).
+    pub fn roles_of(&self, node: &str) -> Vec<(i32, String)> {
+        let all = processes_naming(&self.node_dir(node)).into_iter();
         all.filter(|(_, line)| !line.contains("--join")).collect()
+    }
+
+    /// The daemon of a node that was killed is waited for.
+    pub(crate) fn bury_node(&mut self, node: &str) {
+        let at = self.nodes.iter().position(|n| n.name == node);
+        let mut gone = self.nodes.swap_remove(at.expect("it was started"));
+        gone.child.wait().expect("it ends");
+    }
+
+    /// The process of a controller.
+    pub(crate) fn pid(&self, which: usize) -> Pid {
+        let child = self.daemons[which].as_ref().expect("it runs");
+        Pid::from_raw(i32::try_from(child.id()).expect("a pid"))
+    }
+
+    /// A controller that was killed is waited for.
+    pub(crate) fn bury(&mut self, which: usize) {
+        let mut child = self.daemons[which].take().expect("it was started");
+        child.wait().expect("it ends");
     }
 
     /// A signal to a controller, and to nothing else.
     pub fn signal(&mut self, which: usize, signal: Signal) {
-        let child = self.daemons[which].as_mut().expect("it runs");
-        let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
-        kill(pid, signal).expect("it is there");
+        kill(self.pid(which), signal).expect("it is there");
         if signal == Signal::SIGKILL {
-            child.wait().expect("it ends");
-            self.daemons[which] = None;
+            self.bury(which);
         }
     }
 
@@ -145,18 +225,20 @@ impl Controllers {
         child.wait().expect("it ends").code().unwrap_or(-1)
     }
 
+    /// How a controller is asked.
+    pub fn asker(&self, which: usize) -> Asked {
+        let log = self.dir.path().join(format!("control-{which}.log"));
+        Asked::new(which, self.state_dir(which), log)
+    }
+
+    /// Begins to ask all controllers, and to note what they answer.
+    pub fn observe(&self) -> Observer {
+        Observer::start((0..self.count()).map(|which| self.asker(which)).collect())
+    }
+
     /// What a controller answers, if it leads.
     pub fn asked(&self, which: usize, args: &[&str]) -> Option<Value> {
-        let out = Command::new(bin("robustctl"))
-            .arg("--state-dir")
-            .arg(self.state_dir(which))
-            .args(args)
-            .arg("--json")
-            .stdin(Stdio::null())
-            .output()
-            .expect("robustctl runs");
-        let answer = serde_json::from_slice(&out.stdout).ok();
-        answer.filter(|_| out.status.success())
+        serde_json::from_str(&self.asker(which).text(args)?).ok()
     }
 
     /// What `robustctl` says at a controller.
@@ -176,10 +258,7 @@ impl Controllers {
     pub fn until(&mut self, what: &str, mut done: impl FnMut(&Value) -> bool) -> (usize, Value) {
         let start = Instant::now();
         loop {
-            for which in 0..self.daemons.len() {
-                if self.daemons[which].is_none() {
-                    continue;
-                }
+            for which in (0..self.count()).filter(|which| self.runs(*which)) {
                 if let Some(status) = self.asked(which, &["status"])
                     && done(&status)
                 {
@@ -217,10 +296,22 @@ impl Controllers {
         }
     }
 
-    fn patience(&self, start: Instant, what: &str) {
+    pub(crate) fn patience(&self, start: Instant, what: &str) {
         let passed = start.elapsed() < PATIENCE;
         assert!(passed, "waited {PATIENCE:?} for {what}\n{}", self.logs());
         std::thread::sleep(Duration::from_millis(20));
+    }
+
+    /// Stops the job at the controller that leads it, and ends everything.
+    pub fn stop(&mut self, leader: usize) {
+        let said = self.said(leader, &["stop", "--wait"]);
+        assert!(said.contains("ended"), "{said}");
+        // A node waits: the job may go on.
+        for node in &self.nodes {
+            let pid = i32::try_from(node.child.id()).expect("a pid");
+            kill(Pid::from_raw(pid), Signal::SIGTERM).expect("it runs");
+        }
+        self.finish();
     }
 
     /// Waits for the end of all that runs; the exit codes of controllers and nodes.
@@ -239,8 +330,8 @@ impl Controllers {
                 }
             }
         }
-        while let Some((_, child)) = self.nodes.first_mut() {
-            match ended(child) {
+        while let Some(node) = self.nodes.first_mut() {
+            match ended(&mut node.child) {
                 Some(status) => {
                     of_nodes.push(status.code().unwrap_or(-1));
                     self.nodes.remove(0);
@@ -254,6 +345,20 @@ impl Controllers {
     /// The text of a log: `control-0`, `node-a`.
     pub fn log(&self, name: &str) -> String {
         std::fs::read_to_string(self.dir.path().join(format!("{name}.log"))).unwrap_or_default()
+    }
+
+    /// Copies all logs to a folder.
+    pub fn keep_logs(&self, folder: &Path) {
+        std::fs::create_dir_all(folder).expect("the folder for logs");
+        for entry in std::fs::read_dir(self.dir.path())
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            if entry.path().extension().is_some_and(|e| e == "log") {
+                std::fs::copy(entry.path(), folder.join(entry.file_name())).expect("a log");
+            }
+        }
     }
 
     /// The ends of every log, for a failing test.
@@ -291,7 +396,7 @@ fn private(path: &Path, text: &str) {
 impl Drop for Controllers {
     fn drop(&mut self) {
         let daemons = self.daemons.iter_mut().flatten();
-        for child in daemons.chain(self.nodes.iter_mut().map(|(_, child)| child)) {
+        for child in daemons.chain(self.nodes.iter_mut().map(|node| &mut node.child)) {
             let _ = child.kill();
             let _ = child.wait();
         }
