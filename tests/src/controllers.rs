@@ -1,12 +1,13 @@
-//! Several controllers of one job on this machine, with a real etcd, and the nodes that join whichever leads.
-use crate::{JobFile, bin, end_processes_naming, forget_snapshots, processes_naming, programs};
+//! Several controllers of one job on this machine, with a real etcd, and the nodes that join whichever leads: on the
+//! loopback address, or each in a network namespace that stands for a machine ([`crate::machines`]).
+use crate::{Asked, JobFile, Net, Observer, Wires};
+use crate::{bin, end_processes_naming, forget_snapshots, processes_naming, programs};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use robust_etcd::{Cluster as Etcd, Wire};
+use robust_etcd::{Cluster as Etcd, Machine, Wire};
 use serde_json::Value;
 use std::fs::File;
 use std::net::TcpListener;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -19,19 +20,75 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Controllers {
     /// What decides who leads.
     pub etcd: Etcd,
+    /// Between the machines, where they are more than this one.
+    pub(crate) net: Option<Net>,
     dir: TempDir,
-    jobs: Vec<PathBuf>,
+    job: PathBuf,
     addresses: Vec<String>,
-    /// Where each one serves `robustctl --connect`.
+    /// Where each one serves `robustctl --connect`, if they do.
     control: Vec<String>,
     daemons: Vec<Option<Child>>,
-    nodes: Vec<(String, Child)>,
+    nodes: Vec<Node>,
+}
+
+struct Node {
+    name: String,
+    child: Child,
 }
 
 impl Controllers {
     /// Starts so many controllers of this job, whose nodes have yet to join; none, which is said, where there is no etcd.
     pub fn start(job: &JobFile, count: usize) -> Option<Self> {
         let etcd = Etcd::start(3, Wire::Plain)?;
+        let addresses = (0..count).map(|_| free()).collect();
+        Some(Self::start_at(job, etcd, None, addresses))
+    }
+
+    /// The same, where `robustctl` finds the leader from everywhere, and each controller has a way of its own to the log that
+    /// can be cut; none, which is said, where there is no etcd or no mount namespace.
+    pub fn seen(job: &JobFile, count: usize) -> Option<Self> {
+        let can_mount = Command::new("unshare").args(["--mount", "true"]).status();
+        let can_mount = can_mount.is_ok_and(|status| status.success());
+        if !can_mount {
+            robust_needs::skip(
+                "no mount namespace can be made (`unshare --mount`)",
+                robust_needs::ROOT,
+            );
+            return None;
+        }
+        let etcd = Etcd::start(3, Wire::Plain)?;
+        let addresses = (0..count).map(|_| free()).collect();
+        let mut all = Self::prepared(job, etcd, None, addresses);
+        all.control = (0..count).map(|_| free()).collect();
+        for which in 0..count {
+            all.launch(which);
+        }
+        Some(all)
+    }
+
+    /// The same, each on a machine of its own with a member of etcd; none, which is said, where that cannot be had.
+    pub fn on_machines(job: &JobFile, count: usize) -> Option<Self> {
+        let net = Net::of(count)?;
+        let machine = |side| Machine {
+            address: Wires::Etcd.address(side),
+            command: net.on(side),
+        };
+        let machines: Vec<Machine> = (0..count).map(machine).collect();
+        let etcd = Etcd::start_on(&machines)?;
+        let at = |side| format!("{}:7071", Wires::Job.address(side));
+        let addresses = (0..count).map(at).collect();
+        Some(Self::start_at(job, etcd, Some(net), addresses))
+    }
+
+    fn start_at(job: &JobFile, etcd: Etcd, net: Option<Net>, addresses: Vec<String>) -> Self {
+        let mut all = Self::prepared(job, etcd, net, addresses);
+        for which in 0..all.count() {
+            all.launch(which);
+        }
+        all
+    }
+
+    fn prepared(job: &JobFile, etcd: Etcd, net: Option<Net>, addresses: Vec<String>) -> Self {
         let dir = tempfile::Builder::new()
             .prefix("robust-ha.")
             .tempdir()
@@ -42,44 +99,43 @@ impl Controllers {
             &dir.path().join("token"),
             "join-token-of-all-the-nodes-of-this-job\n",
         );
+        let log = format!("file://{}/log", dir.path().display());
         let endpoints: Vec<toml::Value> = etcd
             .endpoints()
             .iter()
             .map(|e| e.trim_end_matches('/').into())
             .collect();
-        let job = job.clone().set("ha", "etcd", endpoints).set(
-            "store",
-            "secret_file",
-            secret.display().to_string(),
-        );
-        let free = || {
-            let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-            listener.local_addr().expect("its address").to_string()
-        };
-        let log = dir.path().join("log");
-        std::fs::create_dir(&log).expect("the log's folder");
-        // Each one by a way of its own, which can be cut.
-        let of = |which| {
-            let way = way_to_log(dir.path(), which);
-            symlink(&log, &way).expect("a link");
-            let folder = dir.path().join(format!("job-{which}"));
-            std::fs::create_dir(&folder).expect("a folder");
-            let url = format!("file://{}", way.display());
-            job.clone().set("store", "remote_log", url).write(&folder)
-        };
-        let mut all = Self {
+        let job = job
+            .clone()
+            .set("ha", "etcd", endpoints)
+            .set("store", "remote_log", log)
+            .set("store", "secret_file", secret.display().to_string());
+        let count = addresses.len();
+        Self {
             etcd,
-            jobs: (0..count).map(of).collect(),
+            net,
+            job: job.write(dir.path()),
             dir,
-            addresses: (0..count).map(|_| free()).collect(),
-            control: (0..count).map(|_| free()).collect(),
+            addresses,
+            control: Vec::new(),
             daemons: (0..count).map(|_| None).collect(),
             nodes: Vec::new(),
-        };
-        for which in 0..count {
-            all.launch(which);
         }
-        Some(all)
+    }
+
+    /// How many controllers there are, those that do not run among them.
+    pub fn count(&self) -> usize {
+        self.daemons.len()
+    }
+
+    /// Whether a controller was started and not killed since.
+    pub fn runs(&self, which: usize) -> bool {
+        self.daemons[which].is_some()
+    }
+
+    /// The folder of the log that the controllers share.
+    pub fn log_folder(&self) -> PathBuf {
+        self.dir.path().join("log")
     }
 
     /// A controller's state directory.
@@ -89,13 +145,15 @@ impl Controllers {
 
     /// Starts a controller, or starts it again.
     pub fn launch(&mut self, which: usize) {
-        let child = self
-            .robustd(&format!("control-{which}"))
+        let mut robustd = self.robustd(which, &format!("control-{which}"));
+        if let Some(at) = self.control.get(which) {
+            robustd.args(["--listen", at]);
+        }
+        let child = robustd
             .args(["--candidate", &format!("c{which}")])
             .arg("--job")
-            .arg(&self.jobs[which])
+            .arg(&self.job)
             .args(["--listen-nodes", &self.addresses[which]])
-            .args(["--listen", &self.control[which]])
             .arg("--state-dir")
             .arg(self.state_dir(which))
             .spawn()
@@ -103,14 +161,38 @@ impl Controllers {
         self.daemons[which] = Some(child);
     }
 
-    fn robustd(&self, log: &str) -> Command {
+    /// `robustd` on a machine, where there are some.
+    fn robustd(&self, machine: usize, log: &str) -> Command {
         let log = File::options()
             .create(true)
             .append(true)
             .open(self.dir.path().join(format!("{log}.log")))
             .expect("its log");
-        let mut command = Command::new(bin("robustd"));
+        let program = bin("robustd").to_string_lossy().into_owned();
+        let mut words = self
+            .net
+            .as_ref()
+            .map_or_else(Vec::new, |net| net.on(machine));
+        if !self.control.is_empty() {
+            let log = self.log_folder();
+            std::fs::create_dir_all(&log).expect("the log's folder");
+            let own = "mount --bind \"$0\" \"$0\" && exec \"$@\"";
+            let unshare = [
+                "unshare",
+                "--mount",
+                "--propagation",
+                "private",
+                "sh",
+                "-c",
+                own,
+            ];
+            words.extend(unshare.map(str::to_owned));
+            words.push(log.display().to_string());
+        }
+        words.push(program);
+        let mut command = Command::new(&words[0]);
         command
+            .args(&words[1..])
             .arg("--token-file")
             .arg(self.dir.path().join("token"))
             .env("ROBUST_CACHE", programs::cache())
@@ -122,35 +204,62 @@ impl Controllers {
 
     /// Starts a node.
     pub fn join(&mut self, node: &str) {
+        self.join_on(node, 0);
+    }
+
+    /// Starts a node on a machine.
+    pub(crate) fn join_on(&mut self, node: &str, machine: usize) {
         let child = self
-            .robustd(&format!("node-{node}"))
+            .robustd(machine, &format!("node-{node}"))
             .args(["--join", &self.addresses.join(","), "--name", node])
             .arg("--state-dir")
             .arg(self.node_dir(node))
             .spawn()
             .expect("robustd starts");
-        self.nodes.push((node.to_owned(), child));
+        let name = node.to_owned();
+        self.nodes.push(Node { name, child });
     }
 
-    fn node_dir(&self, node: &str) -> PathBuf {
+    pub(crate) fn node_dir(&self, node: &str) -> PathBuf {
         self.dir.path().join(format!("node-{node}"))
     }
 
     /// Role processes of all nodes: (pid, command line).
     pub fn roles(&self) -> Vec<(i32, String)> {
-        let of = |(node, _): &(String, Child)| processes_naming(&self.node_dir(node));
-        let all = self.nodes.iter().flat_map(of);
+        let of = |node: &Node| self.roles_of(&node.name);
+        self.nodes.iter().flat_map(of).collect()
+    }
+
+    /// Role processes of a node: (pid, command line).
+    pub fn roles_of(&self, node: &str) -> Vec<(i32, String)> {
+        let all = processes_naming(&self.node_dir(node)).into_iter();
         all.filter(|(_, line)| !line.contains("--join")).collect()
+    }
+
+    /// The daemon of a node that was killed is waited for.
+    pub(crate) fn bury_node(&mut self, node: &str) {
+        let at = self.nodes.iter().position(|n| n.name == node);
+        let mut gone = self.nodes.swap_remove(at.expect("it was started"));
+        gone.child.wait().expect("it ends");
+    }
+
+    /// The process of a controller.
+    pub(crate) fn pid(&self, which: usize) -> Pid {
+        let child = self.daemons[which].as_ref().expect("it runs");
+        Pid::from_raw(i32::try_from(child.id()).expect("a pid"))
+    }
+
+    /// A controller that was killed is waited for.
+    pub(crate) fn bury(&mut self, which: usize) {
+        let mut child = self.daemons[which].take().expect("it was started");
+        child.wait().expect("it ends");
     }
 
     /// A signal to a controller, and to nothing else.
     pub fn signal(&mut self, which: usize, signal: Signal) {
-        let child = self.daemons[which].as_mut().expect("it runs");
-        let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
-        kill(pid, signal).expect("it is there");
+        kill(self.pid(which), signal).expect("it is there");
         if signal == Signal::SIGKILL {
-            child.wait().expect("it ends");
-            self.daemons[which] = None;
+            self.bury(which);
         }
     }
 
@@ -160,18 +269,20 @@ impl Controllers {
         child.wait().expect("it ends").code().unwrap_or(-1)
     }
 
-    /// What is answered at a controller, by it or by the one that it follows.
+    /// How a controller is asked.
+    pub fn asker(&self, which: usize) -> Asked {
+        let log = self.dir.path().join(format!("control-{which}.log"));
+        Asked::new(which, self.state_dir(which), log)
+    }
+
+    /// Begins to ask all controllers, and to note what they answer.
+    pub fn observe(&self) -> Observer {
+        Observer::start((0..self.count()).map(|which| self.asker(which)).collect())
+    }
+
+    /// What a controller answers, if it leads.
     pub fn asked(&self, which: usize, args: &[&str]) -> Option<Value> {
-        let out = Command::new(bin("robustctl"))
-            .arg("--state-dir")
-            .arg(self.state_dir(which))
-            .args(args)
-            .arg("--json")
-            .stdin(Stdio::null())
-            .output()
-            .expect("robustctl runs");
-        let answer = serde_json::from_slice(&out.stdout).ok();
-        answer.filter(|_| out.status.success())
+        serde_json::from_str(&self.asker(which).text(args)?).ok()
     }
 
     /// What `robustctl --connect` with the addresses of all of them is answered, with the token that lies at one of them.
@@ -189,18 +300,24 @@ impl Controllers {
         answer.filter(|_| out.status.success())
     }
 
-    /// A controller reaches the log no more: what it names is no folder.
+    /// A controller can write the log no more; the others can.
     pub fn cut_log(&self, which: usize) {
-        let way = way_to_log(self.dir.path(), which);
-        std::fs::remove_file(&way).expect("its way to the log");
-        std::fs::write(&way, "no folder").expect("a file in its place");
+        self.mount_log(which, "remount,ro,bind");
     }
 
-    /// It reaches the log again.
+    /// It can again.
     pub fn mend_log(&self, which: usize) {
-        let way = way_to_log(self.dir.path(), which);
-        std::fs::remove_file(&way).expect("what is in its place");
-        symlink(self.dir.path().join("log"), &way).expect("a link");
+        self.mount_log(which, "remount,rw,bind");
+    }
+
+    fn mount_log(&self, which: usize, options: &str) {
+        let child = self.daemons[which].as_ref().expect("it runs");
+        let mounted = Command::new("nsenter")
+            .args(["--target", &child.id().to_string(), "--mount"])
+            .args(["mount", "-o", options])
+            .arg(self.log_folder())
+            .status();
+        assert!(mounted.expect("nsenter runs").success());
     }
 
     /// What `robustctl` says at a controller.
@@ -216,19 +333,15 @@ impl Controllers {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// Waits until a controller leads whose status is so; which one, and the status. A follower is asked as well as the
-    /// leader.
+    /// Waits until a controller that runs leads and its status is so; which one, and the status.
     pub fn until(&mut self, what: &str, mut done: impl FnMut(&Value) -> bool) -> (usize, Value) {
         let start = Instant::now();
         loop {
-            for which in 0..self.daemons.len() {
-                if self.daemons[which].is_none() {
-                    continue;
-                }
+            for which in (0..self.count()).filter(|which| self.runs(*which)) {
                 if let Some(status) = self.asked(which, &["status"])
                     && done(&status)
                 {
-                    return (leader_of(&status), status);
+                    return (leader_of(&status).unwrap_or(which), status);
                 }
             }
             self.patience(start, what);
@@ -245,10 +358,10 @@ impl Controllers {
         loop {
             for which in (0..self.daemons.len()).filter(|which| *which != than) {
                 if let Some(status) = self.asked(which, &["status"])
-                    && leader_of(&status) != than
+                    && leader_of(&status) != Some(than)
                     && done(&status)
                 {
-                    return (leader_of(&status), status);
+                    return (leader_of(&status).unwrap_or(which), status);
                 }
             }
             self.patience(start, "another controller to lead");
@@ -274,10 +387,22 @@ impl Controllers {
         }
     }
 
-    fn patience(&self, start: Instant, what: &str) {
+    pub(crate) fn patience(&self, start: Instant, what: &str) {
         let passed = start.elapsed() < PATIENCE;
         assert!(passed, "waited {PATIENCE:?} for {what}\n{}", self.logs());
         std::thread::sleep(Duration::from_millis(20));
+    }
+
+    /// Stops the job at the controller that leads it, and ends everything.
+    pub fn stop(&mut self, leader: usize) {
+        let said = self.said(leader, &["stop", "--wait"]);
+        assert!(said.contains("ended"), "{said}");
+        // A node waits: the job may go on.
+        for node in &self.nodes {
+            let pid = i32::try_from(node.child.id()).expect("a pid");
+            kill(Pid::from_raw(pid), Signal::SIGTERM).expect("it runs");
+        }
+        self.finish();
     }
 
     /// Waits for the end of all that runs; the exit codes of controllers and nodes.
@@ -296,8 +421,8 @@ impl Controllers {
                 }
             }
         }
-        while let Some((_, child)) = self.nodes.first_mut() {
-            match ended(child) {
+        while let Some(node) = self.nodes.first_mut() {
+            match ended(&mut node.child) {
                 Some(status) => {
                     of_nodes.push(status.code().unwrap_or(-1));
                     self.nodes.remove(0);
@@ -311,6 +436,20 @@ impl Controllers {
     /// The text of a log: `control-0`, `node-a`.
     pub fn log(&self, name: &str) -> String {
         std::fs::read_to_string(self.dir.path().join(format!("{name}.log"))).unwrap_or_default()
+    }
+
+    /// Copies all logs to a folder.
+    pub fn keep_logs(&self, folder: &Path) {
+        std::fs::create_dir_all(folder).expect("the folder for logs");
+        for entry in std::fs::read_dir(self.dir.path())
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            if entry.path().extension().is_some_and(|e| e == "log") {
+                std::fs::copy(entry.path(), folder.join(entry.file_name())).expect("a log");
+            }
+        }
     }
 
     /// The ends of every log, for a failing test.
@@ -333,15 +472,15 @@ impl Controllers {
     }
 }
 
-/// Which controller gave a status.
-fn leader_of(status: &Value) -> usize {
-    let name = status["controllers"]["leader"].as_str().unwrap_or_default();
-    let number = name.strip_prefix('c').and_then(|n| n.parse().ok());
-    number.expect("the name of a controller that leads")
+fn free() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("its address").to_string()
 }
 
-fn way_to_log(dir: &Path, which: usize) -> PathBuf {
-    dir.join(format!("log-of-{which}"))
+/// Which controller gave a status.
+fn leader_of(status: &Value) -> Option<usize> {
+    let name = status["controllers"]["leader"].as_str()?;
+    name.strip_prefix('c')?.parse().ok()
 }
 
 fn private(path: &Path, text: &str) {
@@ -359,7 +498,7 @@ fn private(path: &Path, text: &str) {
 impl Drop for Controllers {
     fn drop(&mut self) {
         let daemons = self.daemons.iter_mut().flatten();
-        for child in daemons.chain(self.nodes.iter_mut().map(|(_, child)| child)) {
+        for child in daemons.chain(self.nodes.iter_mut().map(|node| &mut node.child)) {
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -2,8 +2,12 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-/// A program of the same build profile as the running test.
+/// A program of the same build profile as the running test, or of the folder that $ROBUST_PROGRAMS names: what is measured
+/// is built for release, and the harness need not be.
 pub fn bin(name: &str) -> PathBuf {
+    if let Some(folder) = std::env::var_os("ROBUST_PROGRAMS") {
+        return PathBuf::from(folder).join(name);
+    }
     let test = std::env::current_exe().expect("a test knows its own path");
     let dir = test
         .parent()

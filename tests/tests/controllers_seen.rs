@@ -10,7 +10,7 @@ fn start() -> Option<Controllers> {
     let job = JobFile::small()
         .set("job", "steps", 1_000)
         .nodes(&[("a", SLOTS)]);
-    let mut all = Controllers::start(&job, 3)?;
+    let mut all = Controllers::seen(&job, 3)?;
     all.join("a");
     Some(all)
 }

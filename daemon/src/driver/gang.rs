@@ -8,6 +8,7 @@ use robust_shared::core::{GangEvent, Input};
 use robust_shared::dispatch::calls::{Peer, Region};
 use robust_shared::ids::{Generation, Incarnation, NodeId, Step, TrajectoryId, WeightVersion};
 use std::future::Future;
+use std::ops::RangeInclusive;
 use tokio::task::JoinHandle;
 
 /// What a task is about.
@@ -24,6 +25,15 @@ impl Work {
         match self {
             Work::Restore(step) | Work::Prepare(step) | Work::Train(step) => step,
             Work::Publish(version) => Step(version.0),
+        }
+    }
+
+    /// The steps of which its ranks take snapshots. A restore may train any of those again that were committed.
+    fn snapshots(self) -> RangeInclusive<u64> {
+        let last = self.step().0;
+        match self {
+            Work::Restore(_) => 0..=last,
+            _ => last..=last,
         }
     }
 }
@@ -113,7 +123,7 @@ impl Driver {
         self.gang = None;
         self.parts
             .shards
-            .expect_of_gang(work.step().0, self.ranks_elsewhere(&ranks));
+            .expect_of_gang(work.snapshots(), self.ranks_elsewhere(&ranks));
         self.tasks += 1;
         let number = self.tasks;
         let gang = Gang {

@@ -92,11 +92,17 @@ fn key(held: &v1::HeldShard) -> ShardKey {
 impl Driver {
     /// What an earlier life knew of snapshots that are still in memory.
     pub(super) fn begin_replicas(&mut self) {
-        let leader = self.place_of(NodeId::LEADER).unwrap_or(Place {
-            name: self.parts.feeds.node().to_owned(),
-            labels: Default::default(),
-        });
-        self.replicas.table = Some(Table::new(leader));
+        let leader = || {
+            self.place_of(NodeId::LEADER).unwrap_or(Place {
+                name: self.parts.feeds.node().to_owned(),
+                labels: Default::default(),
+            })
+        };
+        let table = match self.parts.job.ha {
+            Some(_) => Table::of_several_controllers(),
+            None => Table::new(leader()),
+        };
+        self.replicas.table = Some(table);
         let steps: Vec<Step> = self.snapshots.all().keys().copied().collect();
         for step in steps {
             let paths = self.snapshots.get(step).map(|s| &s.shards);

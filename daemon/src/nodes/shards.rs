@@ -9,6 +9,7 @@ use robust_proto::v1;
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::ops::RangeInclusive;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -117,9 +118,9 @@ impl Shards {
         }
     }
 
-    /// Ranks on other nodes take snapshots of this step, and of no other, from now on.
-    pub fn expect_of_gang(&self, step: u64, ranks: Vec<RankThere>) {
-        self.wanted.of_gang(step, ranks);
+    /// Ranks on other nodes take snapshots of these steps, and of no other, from now on.
+    pub fn expect_of_gang(&self, steps: RangeInclusive<u64>, ranks: Vec<RankThere>) {
+        self.wanted.of_gang(steps, ranks);
     }
 
     /// A shard is about to be brought back by this node; tells when it is here.
@@ -423,7 +424,7 @@ mod tests {
             node: NODE.to_owned(),
             bytes: None,
         };
-        shards.expect_of_gang(step, vec![there]);
+        shards.expect_of_gang(step..=step, vec![there]);
     }
 
     const NODE: &str = "b";

@@ -1,12 +1,13 @@
 //! Which shards nodes may send, and how many at a time.
 //!
 //! ```text
-//!  the gang's work begins ──► of_gang: each rank, its incarnation, its node, the step ─┐
+//!  the gang's work begins ──► of_gang: each rank, its incarnation, its node, the steps ┐
 //!  a restore asks a holder ─► brought: step and rank, the holder, the bytes ───────────┴─► check
 //! ```
 //! What a node sends lies in the leader's memory, so nothing is taken that nobody waits for.
 use robust_proto::v1;
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Copies of one shard on their way at a time: over a link that is broken and is not known to be, over the one
@@ -32,8 +33,8 @@ pub(super) struct Wanted(Arc<Mutex<Table>>);
 
 #[derive(Debug, Default)]
 struct Table {
-    /// By incarnation, with the step of the gang's work.
-    of_gang: HashMap<u64, (RankThere, u64)>,
+    /// By incarnation, with the steps of the gang's work.
+    of_gang: HashMap<u64, (RankThere, RangeInclusive<u64>)>,
     /// By step and rank, the node that was asked, and the bytes.
     brought: HashMap<(u64, u32), (String, u64)>,
     /// Copies on their way, by incarnation, step and rank.
@@ -59,10 +60,10 @@ pub(super) struct OnItsWay {
 }
 
 impl Wanted {
-    /// The ranks of the gang's work at this step; those of an earlier work are not waited for any more.
-    pub fn of_gang(&self, step: u64, ranks: Vec<RankThere>) {
+    /// The ranks of the gang's work at these steps; those of an earlier work are not waited for any more.
+    pub fn of_gang(&self, steps: RangeInclusive<u64>, ranks: Vec<RankThere>) {
         let ranks = ranks.into_iter();
-        let of_gang = ranks.map(|rank| (rank.incarnation, (rank, step)));
+        let of_gang = ranks.map(|rank| (rank.incarnation, (rank, steps.clone())));
         self.lock().of_gang = of_gang.collect();
     }
 
@@ -86,10 +87,9 @@ impl Wanted {
                 .brought
                 .get(&(step, rank))
                 .is_some_and(|(node, bytes)| (node.as_str(), *bytes) == (from, header.bytes)),
-            incarnation => table
-                .of_gang
-                .get(&incarnation)
-                .is_some_and(|(of, at)| (of.rank, of.node.as_str(), *at) == (rank, from, step)),
+            incarnation => table.of_gang.get(&incarnation).is_some_and(|(of, steps)| {
+                (of.rank, of.node.as_str()) == (rank, from) && steps.contains(&step)
+            }),
         };
         if !expected {
             return Err(Unwanted::Unexpected);
@@ -157,11 +157,11 @@ mod tests {
             node: "b".to_owned(),
             bytes: None,
         };
-        wanted.of_gang(3, vec![there.clone()]);
+        wanted.of_gang(3..=3, vec![there.clone()]);
         assert_eq!(refused(&wanted, header(7, 3, 1, 5), "b"), None);
         assert_eq!(refused(&wanted, header(7, 3, 1, 6), "b"), None);
         let bytes = Some(5);
-        wanted.of_gang(3, vec![RankThere { bytes, ..there }]);
+        wanted.of_gang(3..=3, vec![RankThere { bytes, ..there }]);
         assert_eq!(refused(&wanted, header(7, 3, 1, 5), "b"), None);
         for other in [4, 6, 0, 1 << 40] {
             let other = header(7, 3, 1, other);
@@ -175,8 +175,25 @@ mod tests {
             assert_eq!(refused(&wanted, other, "b"), unexpected, "{other:?}");
         }
         assert_eq!(refused(&wanted, header(7, 3, 1, 5), "c"), unexpected);
-        wanted.of_gang(4, Vec::new());
+        wanted.of_gang(4..=4, Vec::new());
         assert_eq!(refused(&wanted, header(7, 3, 1, 5), "b"), unexpected);
+    }
+
+    #[test]
+    fn a_gang_that_trains_committed_steps_again_sends_the_snapshots_of_all_of_them() {
+        let wanted = Wanted::default();
+        let there = RankThere {
+            incarnation: 7,
+            rank: 1,
+            node: "b".to_owned(),
+            bytes: None,
+        };
+        wanted.of_gang(0..=2, vec![there]);
+        for step in [1, 2] {
+            assert_eq!(refused(&wanted, header(7, step, 1, 5), "b"), None);
+        }
+        let later = refused(&wanted, header(7, 3, 1, 5), "b");
+        assert_eq!(later, Some(Unwanted::Unexpected));
     }
 
     #[test]

@@ -464,7 +464,7 @@ async fn a_node_sends_what_is_waited_for_from_it_and_nothing_else_is_kept() {
         node: "b".to_owned(),
         bytes: None,
     };
-    leader.shards.expect_of_gang(3, vec![there]);
+    leader.shards.expect_of_gang(3..=3, vec![there]);
     assert_eq!(send(shard(7, 3, 5), &of_c).await, Code::InvalidArgument);
     assert_eq!(send(shard(7, 9, 5), &of_b).await, Code::InvalidArgument);
     assert_eq!(send(shard(8, 3, 5), &of_b).await, Code::InvalidArgument);

@@ -76,7 +76,9 @@ struct Shard {
 /// The table. Names are those of nodes; the leader's own is one of them.
 #[derive(Clone, Debug)]
 pub struct Table {
-    leader: Place,
+    /// Whose memory has every shard, and lasts as a node's does; none: whoever leads may be on the machine of any node, and
+    /// another one leads when it dies.
+    leader: Option<Place>,
     nodes: BTreeMap<String, Node>,
     shards: BTreeMap<ShardKey, Shard>,
     orders: Vec<Order>,
@@ -85,6 +87,15 @@ pub struct Table {
 impl Table {
     /// Of a job led by that node.
     pub fn new(leader: Place) -> Self {
+        Self::led_by(Some(leader))
+    }
+
+    /// Of a job of several controllers, none of which is a node: what the leader's memory has is no copy that counts.
+    pub fn of_several_controllers() -> Self {
+        Self::led_by(None)
+    }
+
+    fn led_by(leader: Option<Place>) -> Self {
         Self {
             leader,
             nodes: BTreeMap::new(),
@@ -200,11 +211,17 @@ impl Table {
         };
         match of_step.iter().map(spread).min() {
             None => Safety::Nothing,
-            Some(_) if self.nodes.is_empty() => Safety::Alone,
+            Some(_) if self.others() == 0 => Safety::Alone,
             Some(_) if of_step.iter().any(|(_, s)| s.asked.is_some()) => Safety::Copying,
             Some(_) if of_step.iter().any(|(k, s)| self.wanted(**k, s).is_some()) => Safety::Short,
             Some(spread) => Safety::Safe(spread),
         }
+    }
+
+    /// Nodes besides the one that has a copy anyway.
+    fn others(&self) -> usize {
+        let first = usize::from(self.leader.is_none());
+        self.nodes.len().saturating_sub(first)
     }
 
     /// The newest snapshot's step.
@@ -236,7 +253,7 @@ impl Table {
     /// Where a shard is: with the leader, and with its holders.
     fn copies(&self, key: ShardKey) -> Vec<Place> {
         let mut copies = self.places(|_, node| node.held.contains(&key));
-        copies.push(self.leader.clone());
+        copies.extend(self.leader.clone());
         copies
     }
 

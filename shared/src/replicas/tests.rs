@@ -93,6 +93,31 @@ fn the_leaders_own_ranks_are_copied_and_others_are_at_two_nodes_already() {
 }
 
 #[test]
+fn of_several_controllers_the_leaders_memory_is_no_copy_as_it_may_be_on_the_machine_of_the_rank() {
+    let mut table = Table::of_several_controllers();
+    for node in ["a", "b", "c"] {
+        table.joined(place(node, "", ""), []);
+    }
+    snapshot(&mut table, 1, &["a", "b"]);
+    assert_eq!(orders(&mut table), [order("b", 1, 0), order("c", 1, 1)]);
+    assert_eq!(table.safety(Step(1)), Safety::Copying);
+    table.held("b", key(1, 0), 7);
+    table.held("c", key(1, 1), 7);
+    assert_eq!(table.safety(Step(1)), Safety::Safe(Spread::Machines));
+    // The machine of a rank is gone: what it had is copied from the leader, as long as that lives.
+    table.left("a");
+    assert_eq!(orders(&mut table), [order("c", 1, 0)]);
+    table.left("b");
+    table.left("c");
+    assert_eq!(table.safety(Step(1)), Safety::Alone);
+    table.joined(place("d", "", ""), []);
+    assert_eq!(orders(&mut table), [order("d", 1, 0), order("d", 1, 1)]);
+    table.held("d", key(1, 0), 7);
+    table.held("d", key(1, 1), 7);
+    assert_eq!(table.safety(Step(1)), Safety::Alone, "one machine has all");
+}
+
+#[test]
 fn two_nodes_of_one_rack_are_not_enough_where_there_is_another() {
     let mut table = table(&[place("b", "x", "1"), place("c", "x", "2")]);
     snapshot(&mut table, 1, &["b"]);

@@ -1,5 +1,5 @@
-//! Real members of etcd for tests: on free ports of the loopback address, in a folder that goes with them. A test kills
-//! them, freezes them and starts them again by their index, and none outlives the test.
+//! Real members of etcd for tests: on free ports of the loopback address or in network namespaces, in a folder that goes
+//! with them. A test kills them, freezes them and starts them again by their index, and none outlives the test.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::net::{Ipv4Addr, TcpListener};
@@ -40,6 +40,15 @@ pub enum Wire {
     Certified,
 }
 
+/// A machine with a network of its own, on which a member runs.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// Its address.
+    pub address: String,
+    /// What starts a program on it.
+    pub command: Vec<String>,
+}
+
 /// The members of one etcd, killed when this is dropped.
 #[derive(Debug)]
 pub struct Cluster {
@@ -51,8 +60,11 @@ pub struct Cluster {
 
 #[derive(Debug)]
 struct Member {
+    address: String,
     client: u16,
     peer: u16,
+    /// What starts a program where it runs.
+    command: Vec<String>,
     process: Option<Child>,
 }
 
@@ -73,21 +85,51 @@ impl Cluster {
         Some(started.unwrap_or_else(|said| panic!("etcd does not come up:\n{said}")))
     }
 
+    /// Starts a member on each of these machines, without certificates, and waits until they answer. None, which is said,
+    /// where etcd is not there.
+    ///
+    /// # Panics
+    /// Where they do not answer in time: what they wrote is in the message.
+    #[must_use]
+    pub fn start_on(machines: &[Machine]) -> Option<Self> {
+        let programs = programs()?;
+        let members = machines.iter().map(|machine| Member {
+            address: machine.address.clone(),
+            // Nobody else has ports there.
+            client: 2379,
+            peer: 2380,
+            command: machine.command.clone(),
+            process: None,
+        });
+        let started = Self::start_members(&programs, members.collect(), Wire::Plain);
+        Some(started.unwrap_or_else(|said| panic!("etcd does not come up:\n{said}")))
+    }
+
     fn try_start(programs: &Programs, members: usize, wire: Wire) -> Result<Self, String> {
+        let ports = free_ports(2 * members);
+        let members = ports.chunks(2).map(|pair| Member {
+            address: Ipv4Addr::LOCALHOST.to_string(),
+            client: pair[0],
+            peer: pair[1],
+            command: Vec::new(),
+            process: None,
+        });
+        Self::start_members(programs, members.collect(), wire)
+    }
+
+    fn start_members(
+        programs: &Programs,
+        members: Vec<Member>,
+        wire: Wire,
+    ) -> Result<Self, String> {
         let folder = tempfile::Builder::new()
             .prefix("robust-etcd-")
             .tempdir()
             .unwrap();
-        let ports = free_ports(2 * members);
-        let members = ports.chunks(2).map(|pair| Member {
-            client: pair[0],
-            peer: pair[1],
-            process: None,
-        });
         let mut cluster = Self {
             programs: programs.clone(),
             papers: (wire == Wire::Certified).then(|| Papers::make(folder.path(), "etcd")),
-            members: members.collect(),
+            members,
             folder,
         };
         for index in 0..cluster.members.len() {
@@ -100,7 +142,7 @@ impl Cluster {
     /// Where clients find the members, by their index.
     #[must_use]
     pub fn endpoints(&self) -> Vec<String> {
-        let each = self.members.iter().map(|member| self.url(member.client));
+        let each = self.members.iter().map(|member| self.url(member));
         each.collect()
     }
 
@@ -181,21 +223,25 @@ impl Cluster {
     /// # Panics
     /// Where that does not work.
     pub fn compact(&self, revision: i64) {
-        let done = self.control(&self.endpoints(), &["compact", &revision.to_string()]);
+        let done = self.control(0, &self.endpoints(), &["compact", &revision.to_string()]);
         assert!(done.status.success(), "{done:?}");
     }
 
     fn leads(&self, index: usize) -> bool {
-        let endpoint = self.url(self.members[index].client);
-        let status = self.control(&[endpoint], &["endpoint", "status", "--write-out=simple"]);
+        let endpoint = self.url(&self.members[index]);
+        let status = self.control(
+            index,
+            &[endpoint],
+            &["endpoint", "status", "--write-out=simple"],
+        );
         // endpoint, id, version, size, whether it leads, ..
         let said = String::from_utf8_lossy(&status.stdout).into_owned();
         said.split(", ").nth(4) == Some("true")
     }
 
-    fn url(&self, port: u16) -> String {
+    fn url(&self, member: &Member) -> String {
         let scheme = self.papers.as_ref().map_or("http", |_| "https");
-        format!("{scheme}://127.0.0.1:{port}")
+        format!("{scheme}://{}:{}", member.address, member.client)
     }
 
     fn signal(&self, index: usize, signal: Signal) {
@@ -211,17 +257,15 @@ impl Cluster {
     fn run(&mut self, index: usize) {
         let member = &self.members[index];
         let peers = self.members.iter().enumerate();
-        let peers = peers.map(|(n, m)| format!("m{n}=http://127.0.0.1:{}", m.peer));
-        let (client, peer) = (
-            self.url(member.client),
-            format!("http://127.0.0.1:{}", member.peer),
-        );
+        let at = |m: &Member| format!("http://{}:{}", m.address, m.peer);
+        let peers = peers.map(|(n, m)| format!("m{n}={}", at(m)));
+        let (client, peer) = (self.url(member), at(member));
         let log = std::fs::File::options()
             .append(true)
             .create(true)
             .open(self.log(index));
         let log = log.unwrap();
-        let mut command = Command::new(&self.programs.etcd);
+        let mut command = started_by(&member.command, &self.programs.etcd);
         command
             .args(["--name", &format!("m{index}"), "--data-dir"])
             .arg(self.folder.path().join(format!("m{index}")))
@@ -259,7 +303,7 @@ impl Cluster {
     fn wait_until_healthy(&mut self) -> Result<(), String> {
         let begun = Instant::now();
         loop {
-            let health = self.control(&self.endpoints(), &["endpoint", "health"]);
+            let health = self.control(0, &self.endpoints(), &["endpoint", "health"]);
             if health.status.success() {
                 return Ok(());
             }
@@ -278,8 +322,9 @@ impl Cluster {
         }
     }
 
-    fn control(&self, endpoints: &[String], arguments: &[&str]) -> Output {
-        let mut command = Command::new(&self.programs.etcdctl);
+    /// What etcdctl says where this member runs.
+    fn control(&self, from: usize, endpoints: &[String], arguments: &[&str]) -> Output {
+        let mut command = started_by(&self.members[from].command, &self.programs.etcdctl);
         command
             .env("ETCDCTL_API", "3")
             .args(["--endpoints", &endpoints.join(","), "--dial-timeout", "2s"])
@@ -303,6 +348,16 @@ impl Drop for Cluster {
             self.kill(index);
         }
     }
+}
+
+/// A program that is started by this command line, or by itself where that is empty.
+fn started_by(command: &[String], program: &Path) -> Command {
+    let Some((first, rest)) = command.split_first() else {
+        return Command::new(program);
+    };
+    let mut started = Command::new(first);
+    started.args(rest).arg(program);
+    started
 }
 
 fn programs() -> Option<Programs> {

@@ -1,0 +1,262 @@
+//! Kills the leader of a job that trains again and again, and writes how long the others took, what they lost, and how
+//! long the job stood still: `make bench-ha`, `make soak-ha`.
+//!
+//! | figure | |
+//! | --- | --- |
+//! | `failover_s` | from the kill until another controller answers `robustctl status` as the leader |
+//! | `next_commit_s` | from the kill until the next step is committed |
+//! | `stall_of_training_s` | between the commits before and after a kill, beyond the median between two commits |
+//! | `roles_restarted_elsewhere` | roles that a kill did not strike, and that do not run any more after it |
+//! | `turns_lost`, `double_consumed`, `disagreements` | what the store that is left lacks of what was answered ([`robust_tests::History`]) |
+//!
+//! The programs are those in $ROBUST_PROGRAMS; a failover's stages are in the logs, which `--logs DIR` keeps.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+use clap::Parser;
+use indicatif::{ProgressBar, ProgressStyle};
+use nix::sys::signal::Signal;
+use robust_tests::{Controllers, JobFile, Observer, now_us};
+use robustd::store::Store;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Longer than the job of any bench.
+const STEPS: i64 = 10_000_000;
+const PER_STEP: usize = 16;
+/// The longest that anything is waited for.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Steps between a failover and the next kill.
+const STEPS_BETWEEN: u64 = 3;
+
+/// Kills leaders and measures.
+#[derive(Parser)]
+struct Args {
+    /// So many times the leader's process is killed.
+    #[arg(long, default_value_t = 100)]
+    deaths: usize,
+    /// So many times the leader's whole machine is killed: controller, member of etcd, node and roles.
+    #[arg(long, default_value_t = 20)]
+    machines: usize,
+    /// Where the figures go.
+    #[arg(long)]
+    out: PathBuf,
+    /// Keep the logs of all daemons there.
+    #[arg(long)]
+    logs: Option<PathBuf>,
+}
+
+fn main() {
+    let args = Args::parse();
+    let mut figures = json!({"cores": std::thread::available_parallelism().map_or(0, usize::from)});
+    let mut agreed = true;
+    for (name, kind, count) in [
+        ("process", Kind::Process, args.deaths),
+        ("machine", Kind::Machine, args.machines),
+    ] {
+        if count == 0 {
+            continue;
+        }
+        let Some(measured) = measure(kind, count, args.logs.as_deref()) else {
+            eprintln!("the deaths of a {name} cannot be measured here");
+            continue;
+        };
+        agreed &= measured["disagreements"] == json!([]);
+        figures[name] = measured;
+        let text = serde_json::to_string_pretty(&figures).unwrap();
+        std::fs::write(&args.out, text).expect("the figures are written");
+    }
+    println!("{}", serde_json::to_string_pretty(&figures).unwrap());
+    assert!(agreed, "what is left lacks something that was answered");
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Process,
+    Machine,
+}
+
+/// Every role on any of the nodes, and room for those of the machine that dies.
+fn job(kind: Kind) -> JobFile {
+    const SMALL: &[(&str, i64)] = &[("train", 1), ("rollout", 1), ("agent", 1)];
+    const MORE: &[(&str, i64)] = &[("train", 1), ("rollout", 2), ("agent", 1)];
+    let job = JobFile::small().set("job", "steps", STEPS);
+    match kind {
+        Kind::Process => job.nodes(&[("a", SMALL), ("b", MORE)]),
+        Kind::Machine => job
+            .nodes(&[("a", SMALL), ("b", SMALL), ("c", SMALL)])
+            .set("trainer", "ranks", 1)
+            .set("rollout", "replicas", 2)
+            .set("checkpoint", "publish_after", "replica"),
+    }
+}
+
+/// What one death brought.
+struct Death {
+    at_us: u64,
+    failover_us: u64,
+    restarted: usize,
+}
+
+fn measure(kind: Kind, count: usize, logs: Option<&Path>) -> Option<Value> {
+    let mut all = match kind {
+        Kind::Process => Controllers::start(&job(kind), 3)?,
+        Kind::Machine => Controllers::on_machines(&job(kind), 3)?,
+    };
+    match kind {
+        Kind::Process => ["a", "b"].iter().for_each(|node| all.join(node)),
+        Kind::Machine => all.join_all(),
+    }
+    all.until("the job to be at work", is_at_work);
+    let observer = all.observe();
+    let load_before = load();
+    let bar = ProgressBar::new(u64::try_from(count).unwrap());
+    bar.set_style(ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {eta}").unwrap());
+    let mut deaths = Vec::new();
+    for _ in 0..count {
+        let death = die(kind, &mut all, &observer);
+        let took = seconds(death.failover_us);
+        deaths.push(death);
+        bar.set_message(format!("failover in {took:.2} s"));
+        bar.inc(1);
+        if bar.is_hidden() && deaths.len().is_multiple_of(10) {
+            eprintln!(
+                "{} of {count} deaths, failover in {took:.2} s",
+                deaths.len()
+            );
+        }
+    }
+    bar.finish_and_clear();
+    let load_after = load();
+    let (leader, _) = all.until("one to lead", |_| true);
+    let history = std::sync::Arc::clone(observer.history());
+    drop(observer);
+    all.stop(leader);
+    if let Some(folder) = logs {
+        all.keep_logs(folder);
+    }
+    let (store, _) = Store::open(&all.state_dir(leader)).expect("its daemon has ended");
+    let disagreement = history.check(&store, PER_STEP);
+    let commits: Vec<u64> = store.steps().unwrap().iter().map(|s| s.at.0).collect();
+    let step_us = median_between(&commits);
+    let gaps = deaths.iter().map(|death| around(&commits, death.at_us));
+    let (stalls, next): (Vec<_>, Vec<_>) = gaps
+        .map(|(before, after, at)| (after.saturating_sub(before + step_us), after - at))
+        .unzip();
+    let (statuses, trajectories, requests) = history.extent();
+    Some(json!({
+        "deaths": count,
+        "failover_s": spread(deaths.iter().map(|d| d.failover_us).collect()),
+        "next_commit_s": spread(next),
+        "stall_of_training_s": spread(stalls),
+        "roles_restarted_elsewhere": deaths.iter().map(|d| d.restarted).sum::<usize>(),
+        "turns_lost": disagreement.turns_lost,
+        "double_consumed": disagreement.double_consumed,
+        "disagreements": disagreement.all,
+        "compared": {"statuses": statuses, "trajectories": trajectories, "requests_done": requests},
+        "steps": commits.len(),
+        "step_s": seconds(step_us),
+        "load_before": load_before,
+        "load_after": load_after,
+    }))
+}
+
+/// The leader dies, another one goes on, and what died is started again and follows.
+fn die(kind: Kind, all: &mut Controllers, observer: &Observer) -> Death {
+    let (leader, status) = all.until("the job to be whole", is_at_work);
+    let asker = all.asker(leader);
+    asker.look_at_turns(observer.history(), step(&status));
+    let before: BTreeSet<i32> = pids(kind, all, leader);
+    let epoch = asker.epoch();
+    let at_us = now_us();
+    match kind {
+        Kind::Process => all.signal(leader, Signal::SIGKILL),
+        Kind::Machine => all.kill_machine(leader),
+    }
+    let shown = until("another controller to lead", all, || {
+        observer.history().first_of_later(epoch, at_us)
+    });
+    match kind {
+        Kind::Process => all.launch(leader),
+        Kind::Machine => all.boot(leader),
+    }
+    let goal = shown.step.max(step(&status)) + STEPS_BETWEEN;
+    until("the job to go on", all, || {
+        observer.history().last().filter(|shown| shown.step >= goal)
+    });
+    until("the one that died to follow", all, || {
+        let said = all.said(leader, &["status"]);
+        said.contains(" leads it: ask there").then_some(())
+    });
+    let after = pids(kind, all, leader);
+    Death {
+        at_us,
+        failover_us: shown.answer.answered_us - at_us,
+        restarted: before.difference(&after).count(),
+    }
+}
+
+fn pids(kind: Kind, all: &Controllers, leader: usize) -> BTreeSet<i32> {
+    let roles = match kind {
+        Kind::Process => all.roles(),
+        Kind::Machine => all.roles_elsewhere(leader),
+    };
+    roles.into_iter().map(|(pid, _)| pid).collect()
+}
+
+fn until<T>(what: &str, all: &Controllers, mut found: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        let passed = begun.elapsed() < PATIENCE;
+        assert!(passed, "waited {PATIENCE:?} for {what}\n{}", all.logs());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn step(status: &Value) -> u64 {
+    status["step"].as_u64().unwrap_or(0)
+}
+
+/// Every role has a slot and serves, and every node is here.
+fn is_at_work(status: &Value) -> bool {
+    let roles = status["roles"].as_array().cloned().unwrap_or_default();
+    let nodes = status["nodes"].as_array().cloned().unwrap_or_default();
+    step(status) > 0
+        && roles.iter().all(|role| role["state"] == "running")
+        && nodes.iter().all(|node| node["state"] == "here")
+}
+
+/// The last commit before an instant, the first one after it, and the instant.
+fn around(commits: &[u64], at: u64) -> (u64, u64, u64) {
+    let next = commits.partition_point(|commit| *commit < at);
+    (commits[next - 1], commits[next], at)
+}
+
+fn median_between(commits: &[u64]) -> u64 {
+    let mut between: Vec<u64> = commits.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    between.sort_unstable();
+    between[between.len() / 2]
+}
+
+fn spread(mut us: Vec<u64>) -> Value {
+    us.sort_unstable();
+    let at = |part: usize| seconds(us[(us.len() * part / 100).min(us.len() - 1)]);
+    let all: Vec<f64> = us.iter().map(|us| seconds(*us)).collect();
+    json!({"median": at(50), "p90": at(90), "max": at(100), "min": at(0), "all": all})
+}
+
+/// To the millisecond.
+fn seconds(us: u64) -> f64 {
+    f64::from(u32::try_from(us / 1000).unwrap_or(u32::MAX)) / 1000.0
+}
+
+fn load() -> Value {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let parts = text.split_whitespace().take(3);
+    parts
+        .map(|part| part.parse::<f64>().unwrap_or(0.0))
+        .collect()
+}
