@@ -23,7 +23,7 @@ PROGRAMS := robustd robustctl robust-worker robust-shim robust-calc robust-weigh
 DEMO_BINS := -p robustd -p robustctl -p robust-worker
 BINS := $(DEMO_BINS) -p robust-shim -p robust-weights
 
-.PHONY: all setup setup-tests python build man install demo demo-vllm demo-sglang demo-torch demo-environment demo-own-loop demo-torch-vllm demo-trl test test-trl test-engines test-device test-fast soak asan fuzz fuzz-smoke bench bench-engines dist dist-test sbom fmt lint doc docs deny advisories clean
+.PHONY: all setup setup-tests python build man install demo demo-vllm demo-sglang demo-torch demo-environment demo-own-loop demo-torch-vllm demo-trl test test-trl test-engines test-device test-upgrade test-fast soak asan fuzz fuzz-smoke bench bench-engines dist dist-test sbom fmt lint doc docs deny advisories clean
 
 all: build
 
@@ -99,6 +99,11 @@ test-device: setup
 	$(CARGO) test --locked --release -p robust-device -p robust-transport --test on_a_device --test shm_on_a_device --test tls_on_a_device -- --ignored --nocapture --test-threads=1
 	ROBUST_TEST_DEVICE=1 $(CARGO) test --locked --release -p robust-weights --test devices
 	@scripts/test_device.py "$(TARGET_DIR)/release" "$(TARGET_DIR)/bench/device.json"
+
+# The programs of this build beside those of an earlier one: FORMER=DIR names the folder of its robustd and robust-worker.
+test-upgrade: setup
+	$(CARGO) build --locked $(BINS) -p fake-engine --bins
+	ROBUST_FORMER="$(abspath $(FORMER))" $(CARGO) test --locked -p robust-tests --test upgrade -- --nocapture
 
 # The real engines, set up first: the shim's tests with them, one after the other (a quarter of an hour on
 # two cores), then asked again all that was recorded of them; what they answer otherwise fails.

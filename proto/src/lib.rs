@@ -26,6 +26,9 @@ pub const ENGINES_KEY_VARIABLE: &str = "ROBUST_ENGINES_KEY_FILE";
 /// How a role process is to log: `human` (also where it is not set) or `json`.
 pub const LOG_FORMAT_VARIABLE: &str = "ROBUST_LOG_FORMAT";
 
+/// Conversations of an agent whose tokens come in one call, at most ([`v1::SpansBatch`]).
+pub const MOST_PARTS: usize = 4096;
+
 pub mod endpoint;
 pub mod manifest;
 mod promises;
@@ -34,6 +37,9 @@ mod rules;
 /// Generated from `robust/v1/*.proto`; a test regenerates and compares it.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]
 #[rustfmt::skip]
+/// Conversations of an agent whose tokens come in one call, at most ([`v1::SpansBatch`]).
+pub const MOST_PARTS: usize = 4096;
+
 pub mod v1 {
     include!("generated/robust.v1.rs");
 }

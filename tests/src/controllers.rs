@@ -27,6 +27,8 @@ pub struct Controllers {
     addresses: Vec<String>,
     /// Where each one serves `robustctl --connect`, if they do.
     control: Vec<String>,
+    /// The folder of the programs that are started from now on; none: those of this build.
+    programs: Option<PathBuf>,
     daemons: Vec<Option<Child>>,
     nodes: Vec<Node>,
 }
@@ -118,9 +120,31 @@ impl Controllers {
             dir,
             addresses,
             control: Vec::new(),
+            programs: None,
             daemons: (0..count).map(|_| None).collect(),
             nodes: Vec::new(),
         }
+    }
+
+    /// The same as [`Self::start`], with the programs of another build, until [`Self::exchange`].
+    pub fn start_with(programs: &Path, job: &JobFile, count: usize) -> Option<Self> {
+        let etcd = Etcd::start(3, Wire::Plain)?;
+        let addresses = (0..count).map(|_| free()).collect();
+        let mut all = Self::prepared(job, etcd, None, addresses);
+        all.programs = Some(programs.to_owned());
+        for which in 0..count {
+            all.launch(which);
+        }
+        Some(all)
+    }
+
+    /// A controller ends in order, and is started again with these programs; none: those of this build.
+    pub fn exchange(&mut self, which: usize, programs: Option<&Path>) {
+        self.signal(which, Signal::SIGTERM);
+        let code = self.end_of(which);
+        assert!(code == 0 || code == 143, "{code}\n{}", self.logs());
+        self.programs = programs.map(Path::to_owned);
+        self.launch(which);
     }
 
     /// How many controllers there are, those that do not run among them.
@@ -168,7 +192,11 @@ impl Controllers {
             .append(true)
             .open(self.dir.path().join(format!("{log}.log")))
             .expect("its log");
-        let program = bin("robustd").to_string_lossy().into_owned();
+        let program = match &self.programs {
+            Some(folder) => folder.join("robustd"),
+            None => bin("robustd"),
+        };
+        let program = program.to_string_lossy().into_owned();
         let mut words = self
             .net
             .as_ref()

@@ -3,8 +3,8 @@ use crate::format::{clock, millis};
 use robust_proto::v1;
 
 /// Who leads, and who follows how far behind.
-pub fn who(of: &v1::Controllers, now_ms: u64) -> String {
-    let since = clock(now_ms.saturating_sub(of.since_ms) as f64 / 1000.0);
+pub fn who(of: &v1::Controllers) -> String {
+    let since = clock(of.led_ms as f64 / 1000.0);
     let followers: Vec<String> = of.followers.iter().map(follower).collect();
     let followers = match followers.is_empty() {
         true => "nobody follows".to_owned(),
@@ -58,13 +58,10 @@ mod tests {
         let mut of = v1::Controllers {
             leader: "b".to_owned(),
             epoch: 7,
-            since_ms: 1_000,
+            led_ms: 60_000,
             ..v1::Controllers::default()
         };
-        assert_eq!(
-            who(&of, 61_000),
-            "b leads for 1m00s (epoch 7); nobody follows"
-        );
+        assert_eq!(who(&of), "b leads for 1m00s (epoch 7); nobody follows");
         assert_eq!(takeover(&of), None);
         of.followers = vec![follower("a", "silent", 0), follower("c", "follows", 3)];
         of.takeover = Some(v1::Takeover {
@@ -74,7 +71,7 @@ mod tests {
             total_ms: 711.0,
         });
         assert_eq!(
-            who(&of, 61_000),
+            who(&of),
             "b leads for 1m00s (epoch 7); a silent for 12s, c follows, 3 behind"
         );
         let said = takeover(&of).unwrap_or_default();

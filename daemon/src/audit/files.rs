@@ -9,6 +9,7 @@ use super::MOST_FILES;
 use super::kept::{Line, number_of};
 use robust_proto::v1::AuditEntry;
 use robust_shared::audit::{FILE, HEAD, Head, older_file, older_number};
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -140,23 +141,58 @@ fn entries(text: &[u8]) -> impl Iterator<Item = AuditEntry> + '_ {
     lines.filter_map(|line| serde_json::from_slice(line).ok())
 }
 
-/// All lines of the chain, in order.
-pub(super) fn lines_of(state: &Path) -> io::Result<Vec<Line>> {
-    let mut lines = Vec::new();
-    let files = older(state)?.into_iter().map(older_file);
-    for name in files.chain([FILE.to_owned()]) {
-        let text = match std::fs::read(state.join(name)) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
-            text => text?,
-        };
-        for line in text.split_inclusive(|b| *b == b'\n') {
-            let Some(n) = number_of(line).filter(|_| line.ends_with(b"\n")) else {
-                continue;
-            };
-            lines.push((n, String::from_utf8_lossy(line).into_owned()));
+/// The last lines of the chain, so many at least if there are, in order.
+pub(super) fn lines_of(state: &Path, least: usize) -> io::Result<Vec<Line>> {
+    let older = older(state)?.into_iter().rev().map(older_file);
+    let mut lines = VecDeque::new();
+    for name in [FILE.to_owned()].into_iter().chain(older) {
+        if lines.len() >= least {
+            break;
+        }
+        for line in lines_in(&state.join(name))?.into_iter().rev() {
+            lines.push_front(line);
         }
     }
-    Ok(lines)
+    Ok(lines.into())
+}
+
+/// The lines of the chain in a file, which may not be there.
+fn lines_in(path: &Path) -> io::Result<Vec<Line>> {
+    let text = match std::fs::read(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        text => text?,
+    };
+    let whole = text.split_inclusive(|b| *b == b'\n');
+    let whole = whole.filter(|line| line.ends_with(b"\n"));
+    let numbered =
+        |line: &[u8]| Some((number_of(line)?, String::from_utf8_lossy(line).into_owned()));
+    Ok(whole.filter_map(numbered).collect())
+}
+
+/// Takes the lines after this one out of the files, and returns them.
+pub(super) fn cut_after(state: &Path, last: u64) -> io::Result<Vec<Line>> {
+    let mut cut = Vec::new();
+    let older = older(state)?.into_iter().map(older_file);
+    for name in older.chain([FILE.to_owned()]) {
+        let path = state.join(name);
+        let (kept, late): (Vec<Line>, Vec<Line>) =
+            lines_in(&path)?.into_iter().partition(|(n, _)| *n <= last);
+        if late.is_empty() {
+            continue;
+        }
+        let text: String = kept.into_iter().map(|(_, line)| line).collect();
+        let beside = path.with_extension("new");
+        let mut file = options().write(true).truncate(true).open(&beside)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_data()?;
+        std::fs::rename(beside, &path)?;
+        cut.extend(late);
+    }
+    match std::fs::remove_file(state.join(HEAD)) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    Ok(cut)
 }
 
 /// Appends lines of the chain to a file of the log, as they are.
@@ -165,7 +201,15 @@ pub(super) fn lines_to(
     name: &str,
     lines: impl Iterator<Item = Line>,
 ) -> io::Result<()> {
-    let mut file = private(&state.join(name))?;
+    let path = state.join(name);
+    let mut file = private(&path)?;
+    // A line that a crash cut off is nobody's.
+    let text = std::fs::read(&path)?;
+    let whole = text
+        .iter()
+        .rposition(|b| *b == b'\n')
+        .map_or(0, |at| at + 1);
+    file.set_len(whole as u64)?;
     for (_, line) in lines {
         file.write_all(line.as_bytes())?;
     }

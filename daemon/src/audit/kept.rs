@@ -3,11 +3,15 @@
 //! Where a job's writes go into a log ([`crate::grouplog`]), those of the audit log do, too. At the start of a controller
 //! the files of its state directory are compared with that: they lack what other controllers wrote since, or they have
 //! what the log lacks, as this machine was lost first.
-use super::files::{lines_of, lines_to, older};
-use crate::store::{Store, StoreError};
-use robust_shared::audit::{FILE, HEAD, Head, older_file};
+use super::files::{cut_after, lines_of, lines_to, older};
+use crate::store::{AUDIT_KEPT, Store, StoreError};
+use robust_shared::audit::{FILE, Head, older_file};
+use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// Files of lines that only this machine has, at most.
+const MOST_APART: usize = 8;
 
 /// A line of the chain: its number, and its text.
 pub(super) type Line = (u64, String);
@@ -31,63 +35,75 @@ pub(super) fn reconcile(state: &Path, store: &Store) -> Result<(), KeptError> {
     Ok(())
 }
 
-/// Lays the lines into the files that those lack; the lines that `kept` lacks.
+/// Lays the lines into the files that those lack; those of the last lines that `kept` lacks.
 fn merge(state: &Path, kept: Vec<Line>) -> io::Result<Vec<Line>> {
-    let here = lines_of(state)?;
-    let Some((last_kept, _)) = kept.last() else {
+    let most = usize::try_from(AUDIT_KEPT).unwrap_or(usize::MAX);
+    let mut here = lines_of(state, most)?;
+    here.drain(..here.len().saturating_sub(most));
+    let Some((last_kept, _)) = kept.last().cloned() else {
         return Ok(here);
     };
-    let last_here = here.last().map_or(0, |(n, _)| *n);
-    let common = last_here.min(*last_kept);
-    let of = |lines: &[Line]| lines.iter().find(|(n, _)| *n == common).cloned();
+    let kept: BTreeMap<u64, String> = kept.into_iter().collect();
     // A line's link stands for all lines before it.
-    let is_one_chain = of(&here).is_some() && of(&here) == of(&kept);
-    match is_one_chain {
-        true if last_here >= *last_kept => {
-            Ok(here.into_iter().filter(|(n, _)| n > last_kept).collect())
-        }
-        true => {
-            let missing = kept.into_iter().filter(|(n, _)| *n > last_here);
-            lines_to(state, FILE, missing)?;
-            Ok(Vec::new())
-        }
-        false => {
-            if last_here > 0 {
-                set_apart(state)?;
-            }
-            // A log whose beginning is not kept any more is not taken for a whole one.
-            let is_whole = kept.first().is_some_and(|(n, _)| *n == 1);
-            let file = match is_whole {
-                true => FILE.to_owned(),
-                false => older_file(2),
-            };
-            lines_to(state, &file, kept.into_iter())?;
-            Ok(Vec::new())
-        }
+    let common = here
+        .iter()
+        .rev()
+        .find(|(n, line)| kept.get(n) == Some(line));
+    let last_here = here.last().map_or(0, |(n, _)| *n);
+    let last_common = common.map_or(0, |(n, _)| *n);
+    if last_common > 0 && last_common == last_kept {
+        return Ok(here
+            .into_iter()
+            .filter(|(n, _)| !kept.contains_key(n))
+            .collect());
     }
+    if last_common < last_here {
+        set_apart(state, last_common)?;
+    }
+    let missing: Vec<Line> = kept.into_iter().filter(|(n, _)| *n > last_common).collect();
+    // A log whose beginning is not kept any more is not taken for a whole one.
+    let begins_late = last_common == 0 && missing.first().is_some_and(|(n, _)| *n > 1);
+    let file = match begins_late && older(state)?.is_empty() {
+        true => older_file(2),
+        false => FILE.to_owned(),
+    };
+    lines_to(state, &file, missing.into_iter())?;
+    Ok(Vec::new())
 }
 
-/// The log of this machine has lines that are in nobody else's: they are kept beside it.
-fn set_apart(state: &Path) -> io::Result<()> {
-    let mut free = 1;
-    let apart = |n: u64| state.join(format!("audit.apart-{n}"));
-    while apart(free).exists() {
-        free += 1;
-    }
-    let folder = apart(free);
-    std::fs::create_dir(&folder)?;
+/// Lines of this machine's files that are not in the job's log, as another controller went on, are kept beside them.
+fn set_apart(state: &Path, last_common: u64) -> io::Result<()> {
+    let apart = apart(state)?;
+    let number = apart.last().map_or(1, |(number, _)| number + 1);
+    let name = format!("audit.apart-{number}.jsonl");
+    let lines = cut_after(state, last_common)?;
     tracing::warn!(
-        "the audit log of this machine is not that of the job's log, as another controller went on: it is kept in {}",
-        folder.display()
+        "{} lines of this machine's audit log are not in the job's log, as another controller went on: they are kept in {}",
+        lines.len(),
+        state.join(&name).display()
     );
-    let files = older(state)?.into_iter().map(older_file);
-    for name in files.chain([FILE.to_owned(), HEAD.to_owned()]) {
-        match std::fs::rename(state.join(&name), folder.join(&name)) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            renamed => renamed?,
-        }
+    lines_to(state, &name, lines.into_iter())?;
+    let surplus = (apart.len() + 1).saturating_sub(MOST_APART);
+    for (_, path) in apart.into_iter().take(surplus) {
+        std::fs::remove_file(path)?;
     }
     Ok(())
+}
+
+/// The files of such lines, in order.
+fn apart(state: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(state)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| {
+            let number = name.strip_prefix("audit.apart-")?.strip_suffix(".jsonl")?;
+            number.parse().ok()
+        });
+        found.extend(number.map(|number| (number, entry.path())));
+    }
+    found.sort_unstable();
+    Ok(found)
 }
 
 /// The number of a line of the chain.
@@ -131,14 +147,14 @@ mod tests {
         let second = Audit::open_kept(&folder("b"), &store).unwrap();
         asked(&second, "resume");
         synced(&store);
-        assert_eq!(lines_of(&folder("b")).unwrap(), kept(&store));
+        assert_eq!(lines_of(&folder("b"), 9).unwrap(), kept(&store));
         assert_eq!(kept(&store).len(), 4);
         // The first one leads again: it lacks what was written since.
         let first = Audit::open_kept(&folder("a"), &store).unwrap();
         let (entries, _) = first.read(Default::default()).unwrap();
         let asked: Vec<&str> = entries.iter().map(|entry| &*entry.what).collect();
         assert_eq!(asked, ["pause", "pause", "resume", "resume"]);
-        assert_eq!(lines_of(&folder("a")).unwrap(), kept(&store));
+        assert_eq!(lines_of(&folder("a"), 9).unwrap(), kept(&store));
     }
 
     #[test]
@@ -155,8 +171,9 @@ mod tests {
         let audit = Audit::open_kept(&mine, &store).unwrap();
         let (entries, _) = audit.read(Default::default()).unwrap();
         assert!(entries.iter().all(|entry| entry.what == "stop"));
-        let apart = std::fs::read_to_string(mine.join("audit.apart-1").join(FILE)).unwrap();
+        let apart = std::fs::read_to_string(mine.join("audit.apart-1.jsonl")).unwrap();
         assert!(apart.contains("pause"));
+        assert_eq!(lines_of(&mine, 9).unwrap(), kept(&store));
     }
 
     #[test]
@@ -168,7 +185,7 @@ mod tests {
         let (store, _) = Store::open(&temp.path().join("store")).unwrap();
         drop(Audit::open_kept(&state, &store).unwrap());
         synced(&store);
-        assert_eq!(lines_of(&state).unwrap(), kept(&store));
+        assert_eq!(lines_of(&state, 9).unwrap(), kept(&store));
         assert_eq!(kept(&store).len(), 2);
     }
 }

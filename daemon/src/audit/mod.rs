@@ -35,6 +35,9 @@ const MOST_FILES: usize = 8;
 /// Bytes of a request's content, and of a reason, that a line has.
 const MOST_TEXT: usize = 4096;
 
+/// How long a request waits until the job's log has it.
+const SETTLED: Duration = Duration::from_secs(2);
+
 /// The result of a request that is under way.
 pub const ASKED: &str = "asked";
 const REFUSED: &str = "refused";
@@ -138,6 +141,15 @@ impl Audit {
         };
         self.append(book, &entry, true)?;
         Ok(entry)
+    }
+
+    /// Waits until what was asked is where the next controller has it: for a moment, as a log that is away must not keep
+    /// operators from acting.
+    pub async fn settled(&self) {
+        if let Some(store) = &self.0.kept {
+            // Whether it came to that shows in the job's alarm.
+            let _ = tokio::time::timeout(SETTLED, store.sync()).await;
+        }
     }
 
     /// Writes down what came of it. A refusal changed nothing, so nothing is lost with its line.

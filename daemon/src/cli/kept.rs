@@ -180,13 +180,15 @@ pub(super) async fn place(
 /// Where other machines reach what listens at `--listen`.
 fn control(listen: &str, args: &Args) -> String {
     match listen.parse::<SocketAddr>() {
-        Ok(at) if at.ip().is_unspecified() => {
+        Ok(at) if at.ip().is_unspecified() && at.port() != 0 => {
             let reached = args.advertise.map_or_else(host, |ip| match ip {
                 IpAddr::V6(ip) => format!("[{ip}]"),
                 IpAddr::V4(ip) => ip.to_string(),
             });
             format!("{reached}:{}", at.port())
         }
+        // Which port that is nobody knows beforehand.
+        Ok(at) if at.port() == 0 => String::new(),
         _ => listen.to_owned(),
     }
 }

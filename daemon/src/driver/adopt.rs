@@ -184,6 +184,7 @@ impl Driver {
             plans: Default::default(),
             snapshots,
             replicas: Default::default(),
+            alone_since: None,
             version_digest,
             replayed: None,
             routes: HashMap::new(),

@@ -7,9 +7,10 @@ use crate::store::Condition;
 use robust_proto::v1;
 use robust_shared::core::Severity;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-/// How long after the election of a leader others may take to follow it, in milliseconds.
-const ALONE_MS: u64 = 10_000;
+/// How long a leader may be without anybody who follows it.
+const ALONE: Duration = Duration::from_secs(10);
 
 /// The kind of an alarm; one of each at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,7 +84,7 @@ impl Alarms {
 
 impl Driver {
     /// Says when no other controller would go on with the job.
-    pub(super) fn look_for_followers(&self) {
+    pub(super) fn look_for_followers(&mut self) {
         let feeds = &self.parts.feeds;
         let Some(controllers) = feeds.controllers() else {
             return;
@@ -92,10 +93,12 @@ impl Driver {
         let mut followers = controllers.followers.iter();
         if followers.any(|follower| follower.state == FOLLOWS) {
             let text = "another controller follows".to_owned();
+            self.alone_since = None;
             feeds.lower(now, Alarm::NoFollower, "controllers", text);
-        } else if now.millis().saturating_sub(controllers.since_ms) > ALONE_MS
-            && !feeds.has(Alarm::NoFollower)
-        {
+            return;
+        }
+        let since = *self.alone_since.get_or_insert(now);
+        if now.since(since) > ALONE && !feeds.has(Alarm::NoFollower) {
             let text = "no other controller follows, and the loss of this one stops the job: start another with \
                         `robustd --candidate NAME`";
             let (alarm, severity) = (Alarm::NoFollower, Severity::Warn);

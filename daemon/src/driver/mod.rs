@@ -214,6 +214,8 @@ pub struct Driver {
     plans: PlanCache,
     snapshots: Snapshots,
     replicas: Replicas,
+    /// Since when no other controller follows, where the job has several.
+    alone_since: Option<Time>,
     /// The newest version that was published, with the digest of its content.
     version_digest: Option<(WeightVersion, String)>,
     /// The gang that came to its step by training again.

@@ -14,6 +14,8 @@ use tokio::time::{sleep, timeout};
 
 /// How long one put may take before it is tried again.
 const PUT: Duration = Duration::from_secs(10);
+/// The same where another controller would have the place after five seconds in which it can write and this one cannot.
+const PUT_OF_SEVERAL: Duration = Duration::from_secs(4);
 /// How long a group is waited for where somebody wants the end.
 const HURRIED: Duration = Duration::from_secs(5);
 /// Between two tries.
@@ -107,6 +109,10 @@ impl Attached {
             log: self.log.clone(),
             at: next,
             bytes,
+            within: match self.register {
+                Some(_) => PUT_OF_SEVERAL,
+                None => PUT,
+            },
             patience: Patience::new(&self.hurried),
         };
         let patience = put.patience.clone();
@@ -217,13 +223,14 @@ struct Put {
     log: GroupLog,
     at: Position,
     bytes: Bytes,
+    within: Duration,
     patience: Patience,
 }
 
 impl Put {
     async fn first(self) -> Result<(), LogError> {
-        let put = timeout(PUT, self.log.put(&self.at, self.bytes)).await;
-        put.unwrap_or_else(|_| Err(slow(&self.at)))
+        let put = timeout(self.within, self.log.put(&self.at, self.bytes)).await;
+        put.unwrap_or_else(|_| Err(slow(&self.at, self.within)))
     }
 
     /// Until it is there, or can never be.
@@ -237,11 +244,11 @@ impl Put {
     }
 }
 
-fn slow(at: &Position) -> LogError {
+fn slow(at: &Position, within: Duration) -> LogError {
     LogError::Store {
         doing: "put",
         key: at.to_string(),
-        reason: format!("no answer within {} s", PUT.as_secs()),
+        reason: format!("no answer within {} s", within.as_secs()),
     }
 }
 

@@ -90,6 +90,7 @@ impl Commit for Logged {
     }
 
     fn files(&mut self) -> Vec<(String, Option<Vec<u8>>)> {
+        let _lasts = self.logging.0.under_way.begin();
         match self.logging.attached().as_mut() {
             Some(log) => log.files(),
             None => Vec::new(),
@@ -101,6 +102,7 @@ impl Commit for Logged {
     }
 
     fn space(&self) -> io::Result<Space> {
+        let _lasts = self.logging.0.under_way.begin();
         self.commit.space()
     }
 }

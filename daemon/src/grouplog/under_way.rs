@@ -1,39 +1,44 @@
 //! How long a write has been waited for.
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Whether something that must become durable is under way, and since when. Cheap to clone; told and asked in different
 /// threads, as the one that tells may hang with its disk.
 #[derive(Clone, Debug, Default)]
-pub struct UnderWay(Arc<Mutex<Option<Instant>>>);
+pub struct UnderWay(Arc<Mutex<BTreeMap<u64, Instant>>>);
 
 impl UnderWay {
-    /// Something begins, and lasts until the value is dropped. One at a time.
+    /// Something begins, and lasts until the value is dropped.
     #[must_use]
     pub fn begin(&self) -> Began {
-        self.set(Some(Instant::now()));
-        Began(self.clone())
+        let mut all = self.all();
+        let number = all.last_key_value().map_or(0, |(last, _)| last + 1);
+        all.insert(number, Instant::now());
+        drop(all);
+        Began(self.clone(), number)
     }
 
-    /// For how long what is under way has lasted.
+    /// For how long the first of what is under way has lasted.
     #[must_use]
     pub fn lasts(&self) -> Option<Duration> {
-        let began = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        began.map(|began| began.elapsed())
+        let all = self.all();
+        let (_, began) = all.first_key_value()?;
+        Some(began.elapsed())
     }
 
-    fn set(&self, began: Option<Instant>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = began;
+    fn all(&self) -> MutexGuard<'_, BTreeMap<u64, Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// What is under way.
 #[derive(Debug)]
-pub struct Began(UnderWay);
+pub struct Began(UnderWay, u64);
 
 impl Drop for Began {
     fn drop(&mut self) {
-        self.0.set(None);
+        self.0.all().remove(&self.1);
     }
 }
 
@@ -45,9 +50,11 @@ mod tests {
     fn what_is_under_way_lasts_until_it_is_over() {
         let under_way = UnderWay::default();
         assert_eq!(under_way.lasts(), None);
-        let began = under_way.clone().begin();
+        let first = under_way.clone().begin();
+        let second = under_way.begin();
+        drop(first);
         assert!(under_way.lasts().is_some());
-        drop(began);
+        drop(second);
         assert_eq!(under_way.lasts(), None);
     }
 }

@@ -142,6 +142,7 @@ where
         Ok(Err(error)) => return unlogged(&error).into_http(),
         Err(error) => return unlogged(&error).into_http(),
     };
+    audit.settled().await;
     let request = Request::from_parts(head, Body::new(http_body_util::Full::from(body)));
     let answer = match inner.call(request).await {
         Ok(answer) => answer,

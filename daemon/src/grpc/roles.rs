@@ -5,6 +5,7 @@ use crate::links::{LinkEvent, LinkId, RouteEvent};
 use crate::store::{Appended, Durable, Finish, Store, StoreError, Tokens};
 use crate::tell::Tell;
 use futures::future::join_all;
+use robust_proto::MOST_PARTS;
 use robust_proto::v1::{self, role_host_server::RoleHost, role_message::Body};
 use robust_shared::ids::{Incarnation, TrajectoryId};
 use std::sync::Arc;
@@ -13,9 +14,6 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
-
-/// Conversations whose tokens come in one call.
-const MOST_PARTS: usize = 4096;
 
 /// The service role processes attach to. Writes of trajectories go to the store from here; all else
 /// goes to the driver.

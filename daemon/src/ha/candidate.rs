@@ -266,7 +266,9 @@ impl Following<'_> {
         let leader = entries.iter().find(|entry| entry.key == self.keys.leader());
         let leader = leader.map(leader_of);
         let mut act = self.see(leader);
-        for entry in entries {
+        // Whether a candidate whose entry is only read lives, its next sign says.
+        let members = self.keys.members();
+        for entry in entries.into_iter().filter(|e| !e.key.starts_with(&members)) {
             act = act.or(self.put(entry));
         }
         act
@@ -293,7 +295,7 @@ impl Following<'_> {
             .follows(leader.as_ref().map(|(_, advert)| advert));
         match &leader {
             Some((leader, _)) => self.takeover.lives(&leader.name),
-            None => self.takeover.is_free("it gave its place up, or nobody led"),
+            None => self.takeover.is_free("nobody led any more"),
         }
         self.hear(Event::Seen(leader.map(|(leader, _)| leader)))
     }
@@ -325,7 +327,7 @@ impl Following<'_> {
             self.sign = Some(entry.modified);
             let sign = read::<Sign>(&entry.value).unwrap_or_default();
             if let (true, Some(run)) = (sign.waits, &self.run) {
-                self.signs.prove(run, sign.number);
+                self.signs.prove(run, &sign);
             }
         }
         if let Some(leader) = self.election.leader() {

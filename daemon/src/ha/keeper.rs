@@ -1,7 +1,7 @@
 //! Keeps a leader's place, in a thread of its own: whatever the rest of the program waits for.
 use super::lead::begin_anew;
 use super::setting::{HaError, Setting, Since};
-use super::site::{Keys, Member, Sign, kept, read};
+use super::site::{Head, Keys, Member, Sign, kept, read};
 use crate::grouplog::UnderWay;
 use robust_arbiter::{Arbiter, ArbiterError, Compare, LeaseId, Revision, Transacted, Write};
 use robust_shared::ha::{self, Act, Election, Event};
@@ -63,13 +63,19 @@ impl Keeper {
                 let mut ticks = interval(sign);
                 ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
                 let (heard, mut events) = tokio::sync::mpsc::unbounded_channel();
+                // Since when followers have proved that they can write.
+                let mut others: Option<Time> = None;
                 while !stop.load(Ordering::Acquire) {
                     let event = tokio::select! {
                         Some(event) = events.recv() => event,
                         _ = ticks.tick() => {
                             let now = clock.now();
                             let lasts = under_way.lasts();
-                            let wanted = ha::place(lasts, place.somebody_can_write(now));
+                            others = match place.somebody_can_write(now) {
+                                true => others.or(Some(now)),
+                                false => None,
+                            };
+                            let wanted = ha::place(lasts, others.map(|since| now.since(since)));
                             if wanted == ha::Place::GivenUp && !stop.load(Ordering::Acquire) {
                                 let lasts = lasts.unwrap_or_default().as_secs();
                                 place.give_up(lasts).await;
@@ -115,6 +121,7 @@ impl Place {
         tokio::spawn(async move {
             let given = clock.now();
             let sign = Sign {
+                epoch: place.epoch.0.unsigned_abs(),
                 number: given.0,
                 waits,
             };
@@ -132,20 +139,30 @@ impl Place {
                 tell(Event::Seen(None));
             }
             if waits {
-                place.read_proofs().await;
+                place.read_proofs(given).await;
             }
         });
     }
 
-    /// What followers have proved by now.
-    async fn read_proofs(&self) {
-        let Ok((members, _)) = self.arbiter.read_prefix(&self.keys.members()).await else {
+    /// What followers have proved to this leader by now, of those that have all of the log: no other could go on sooner.
+    async fn read_proofs(&self, now: Time) {
+        let Ok((entries, _)) = self.arbiter.read_prefix(&self.keys.prefix).await else {
             return;
         };
-        let ours = self.keys.member(&self.name);
-        let others = members.iter().filter(|entry| entry.key != ours);
-        let proved = others.filter_map(|entry| read::<Member>(&entry.value)?.proved);
-        if let Some(last) = proved.max() {
+        let head = entries.iter().find(|entry| entry.key == self.keys.head());
+        let Some(head) = head.and_then(|entry| read::<Head>(&entry.value)) else {
+            return;
+        };
+        let (ours, members) = (self.keys.member(&self.name), self.keys.members());
+        let others = entries
+            .iter()
+            .filter(|e| e.key.starts_with(&members) && e.key != ours);
+        let members = others.filter_map(|entry| read::<Member>(&entry.value));
+        let proofs = members.filter(|member| member.applied >= head.at.number);
+        let proofs = proofs.filter_map(|member| member.proved);
+        let epoch = self.epoch.0.unsigned_abs();
+        let proved = proofs.filter(|proof| proof.epoch == epoch && proof.number <= now.0);
+        if let Some(last) = proved.map(|proof| proof.number).max() {
             self.proved.fetch_max(last, Ordering::AcqRel);
         }
     }

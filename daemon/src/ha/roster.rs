@@ -50,6 +50,7 @@ pub(super) fn watch(
             name,
             seen: BTreeMap::new(),
         };
+        let began = Instant::now();
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -65,6 +66,7 @@ pub(super) fn watch(
             };
             let sent = shown.send_if_modified(|shown| {
                 shown.group = group;
+                shown.led_ms = millis(began.elapsed());
                 shown.takeover = Some(takeover);
                 if let Some(followers) = followers {
                     shown.followers = followers;
@@ -116,7 +118,7 @@ impl Roster {
                 name: name.to_owned(),
                 group: applied,
                 behind: group.saturating_sub(applied),
-                silent_ms: u64::try_from(silent.as_millis()).unwrap_or(u64::MAX),
+                silent_ms: millis(silent),
                 state: match silent > SILENT {
                     true => "silent".to_owned(),
                     false => FOLLOWS.to_owned(),
@@ -129,5 +131,9 @@ impl Roster {
 
 fn unix_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
+    now.map_or(0, millis)
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,13 +1,13 @@
 //! A follower's own signs of life, and what it proves by them.
 use super::setting::{HaError, Setting};
-use super::site::{Member, kept};
+use super::site::{Member, Proof, Sign, kept};
 use robust_arbiter::{Arbiter, Etcd, Write};
 use robust_grouplog::GroupLog;
 use robust_remote::Remote;
 use robust_shared::ha::Event;
 use robust_shared::time::Time;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::{sleep, timeout};
@@ -23,8 +23,7 @@ pub(super) struct Signs {
     name: String,
     key: String,
     log: (Remote, String),
-    /// The leader's sign since which the log was written from here; zero: none.
-    proved: Arc<AtomicU64>,
+    proved: Arc<Mutex<Option<Proof>>>,
     proving: Arc<AtomicBool>,
 }
 
@@ -44,10 +43,7 @@ impl Signs {
     /// Tells etcd that this candidate lives, in the background; `told` hears that it was answered.
     pub fn give(&self, applied: u64, told: UnboundedSender<Event>, given: Time) {
         let (arbiter, key) = (self.arbiter.clone(), self.key.clone());
-        let proved = match self.proved.load(Ordering::Acquire) {
-            0 => None,
-            number => Some(number),
-        };
+        let proved = *self.proved.lock().unwrap_or_else(PoisonError::into_inner);
         let member = Member { applied, proved };
         tokio::spawn(async move {
             let write = Write::Put {
@@ -63,7 +59,7 @@ impl Signs {
     }
 
     /// The leader waits to write the log of this life of the job: proves, in the background, that this candidate can.
-    pub fn prove(&self, run: &str, number: u64) {
+    pub fn prove(&self, run: &str, asked: &Sign) {
         if self.proving.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -71,9 +67,15 @@ impl Signs {
         let log = GroupLog::new(remote, job, run);
         let (proved, proving) = (Arc::clone(&self.proved), Arc::clone(&self.proving));
         let name = self.name.clone();
+        let proof = Proof {
+            epoch: asked.epoch,
+            number: asked.number,
+        };
         tokio::spawn(async move {
             match timeout(PROOF, log.prove(&name)).await {
-                Ok(Ok(())) => proved.store(number, Ordering::Release),
+                Ok(Ok(())) => {
+                    *proved.lock().unwrap_or_else(PoisonError::into_inner) = Some(proof);
+                }
                 Ok(Err(error)) => tracing::warn!(
                     "the leader cannot write the job's log, and neither can this controller: {error}"
                 ),

@@ -38,6 +38,9 @@ pub struct Head {
 /// A sign of a leader's life.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sign {
+    /// The leader's term.
+    #[serde(default)]
+    pub epoch: u64,
     /// Another one each time, by the leader's own clock, in microseconds.
     pub number: u64,
     /// Whether the leader has been waiting to write, and asks its followers to prove that they could.
@@ -50,9 +53,18 @@ pub struct Sign {
 pub struct Member {
     /// The number of the last group that its store has.
     pub applied: u64,
-    /// The number of the leader's sign since which it has written to the log, to prove that it can.
+    /// That it can write the log, where the leader asked for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub proved: Option<u64>,
+    pub proved: Option<Proof>,
+}
+
+/// A candidate wrote to the log after a leader's sign asked for that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Proof {
+    /// The term of the leader that asked: its clock is no other leader's.
+    pub epoch: u64,
+    /// The sign's number.
+    pub number: u64,
 }
 
 /// The names of the keys.

@@ -75,7 +75,7 @@ impl Standby {
             let ends = async move { ends.await.unwrap_or_default() };
             let serving = Server::builder().add_routes(routes);
             if let Err(error) = serving.serve_with_incoming_shutdown(incoming, ends).await {
-                tracing::error!("the control socket is not served any more: {error}");
+                tracing::error!("who leads is not said any more: {error}");
             }
         });
         let standby = Self {

@@ -53,6 +53,8 @@ impl Tail {
         let (heads, mut wanted) = watch::channel(None::<Head>);
         let (told, applied) = watch::channel(replica.at().map_or(0, |at| at.number));
         let following = tokio::spawn(async move {
+            // What was applied before the last end of this controller may not have been laid there.
+            laid.again(&replica)?;
             loop {
                 // Whoever gives the heads is gone: this is as far as it is to go.
                 let is_last = wanted.changed().await.is_err();

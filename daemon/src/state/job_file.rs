@@ -31,7 +31,7 @@ pub enum JobFileError {
 }
 
 /// Writes the resolved job, unless a job is there already: the same one goes on, another one is a
-/// refusal. What [`OF_MACHINE`] names says where this machine finds things, and may be another on each controller.
+/// refusal. Where this machine finds the job's log and its etcd may be another on each controller; that there are some may not.
 pub fn write_job(dir: &StateDir, json: &str) -> Result<WrittenJob, JobFileError> {
     let path = dir.job_json();
     match read_private(&path, Readers::Owner)? {
@@ -47,14 +47,17 @@ pub fn write_job(dir: &StateDir, json: &str) -> Result<WrittenJob, JobFileError>
     }
 }
 
-/// Parts of a job that are of the machine: where its log and its etcd are reached from here.
-const OF_MACHINE: [&str; 2] = ["store", "ha"];
+/// Parts of a job that are of the machine: how its log and its etcd are reached from here.
+const OF_MACHINE: [&str; 3] = ["/ha", "/store/remote_log", "/store/secret_file"];
 
 fn is_same(there: &str, here: &str) -> bool {
     let job = |text: &str| {
         let mut job: serde_json::Value = serde_json::from_str(text).ok()?;
-        let parts = job.as_object_mut()?;
-        OF_MACHINE.iter().for_each(|part| drop(parts.remove(*part)));
+        for part in OF_MACHINE {
+            if let Some(value) = job.pointer_mut(part).filter(|value| !value.is_null()) {
+                *value = true.into();
+            }
+        }
         Some(job)
     };
     there == here || (job(there).is_some() && job(there) == job(here))
@@ -84,12 +87,27 @@ mod tests {
         let refusal = write_job(&dir, r#"{"job":{"name":"two"}}"#).unwrap_err();
         assert!(refusal.to_string().contains("`one`"), "{refusal}");
         assert!(refusal.to_string().contains("--fresh"));
-        let elsewhere = r#"{"job":{"name":"one"},"store":{"remote_log":"s3://b"},"ha":{}}"#;
-        assert_eq!(write_job(&dir, elsewhere).unwrap(), WrittenJob::Same);
         dir.clear().unwrap();
         assert_eq!(
             write_job(&dir, r#"{"job":{"name":"two"}}"#).unwrap(),
             WrittenJob::New
         );
+    }
+
+    #[test]
+    fn controllers_reach_log_and_etcd_by_ways_of_their_own_and_none_goes_on_without() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = StateDir::make(temp.path()).unwrap();
+        let one = r#"{"store":{"remote_log":"s3://a","secret_file":"s"},"ha":{"etcd":["a"]}}"#;
+        write_job(&dir, one).unwrap();
+        let other = r#"{"store":{"remote_log":"s3://b","secret_file":"t"},"ha":{"etcd":["b"]}}"#;
+        assert_eq!(write_job(&dir, other).unwrap(), WrittenJob::Same);
+        for without in [
+            r#"{"store":{"remote_log":"s3://a","secret_file":"s"},"ha":null}"#,
+            r#"{"store":{"remote_log":null,"secret_file":"s"},"ha":{"etcd":["a"]}}"#,
+            r#"{"store":{"remote_log":"s3://a"},"ha":{"etcd":["a"]}}"#,
+        ] {
+            assert!(write_job(&dir, without).is_err(), "{without}");
+        }
     }
 }

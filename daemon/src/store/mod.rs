@@ -34,6 +34,7 @@ pub use condition::Condition;
 pub use durable::Durable;
 pub use error::StoreError;
 pub use quota::Quota;
+pub use records::AUDIT_KEPT;
 pub use replica::{Loading, Replica, dump, stored_position};
 pub use room::reserve;
 pub use spans::Tokens;

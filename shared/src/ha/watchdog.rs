@@ -3,7 +3,8 @@ use std::time::Duration;
 
 /// A write that lasts longer than this makes a leader ask whether somebody else could do it.
 pub const DOUBTED_AFTER: Duration = Duration::from_secs(2);
-/// A leader whose write lasts longer than this gives its place to who could (CLUSTER.md 1.3-4).
+/// A leader that a follower could have written for so long, while it could not, gives its place up (CLUSTER.md 1.3-4). A
+/// try of its own that hangs is over sooner: where the store comes back for all, the leader writes before.
 pub const GIVEN_UP_AFTER: Duration = Duration::from_secs(5);
 
 /// What becomes of a leader's place.
@@ -17,14 +18,16 @@ pub enum Place {
     GivenUp,
 }
 
-/// What a write that has lasted so long means; `other` says that a follower proved of late that it can write the log. Where
-/// nobody can, as the log is away for all, changing the leader would help nobody.
+/// What a write means that has lasted so long; `other` is for how long a follower has been able to write the log that has all
+/// of it. Where nobody can, as the log is away for all, changing the leader would help nobody.
 #[must_use]
-pub fn place(lasts: Option<Duration>, other: bool) -> Place {
-    match lasts {
-        Some(lasts) if lasts >= GIVEN_UP_AFTER && other => Place::GivenUp,
-        Some(lasts) if lasts >= DOUBTED_AFTER => Place::Doubted,
-        _ => Place::Kept,
+pub fn place(lasts: Option<Duration>, other: Option<Duration>) -> Place {
+    let Some(lasts) = lasts.filter(|lasts| *lasts >= DOUBTED_AFTER) else {
+        return Place::Kept;
+    };
+    match other {
+        Some(other) if other.min(lasts) >= GIVEN_UP_AFTER => Place::GivenUp,
+        _ => Place::Doubted,
     }
 }
 
@@ -34,11 +37,12 @@ mod tests {
 
     #[test]
     fn a_leader_that_cannot_write_gives_its_place_to_a_follower_that_can_and_to_nobody_else() {
-        let lasts = |s| Some(Duration::from_secs(s));
-        assert_eq!(place(None, true), Place::Kept);
-        assert_eq!(place(lasts(1), true), Place::Kept);
-        assert_eq!(place(lasts(3), true), Place::Doubted);
-        assert_eq!(place(lasts(5), true), Place::GivenUp);
-        assert_eq!(place(lasts(600), false), Place::Doubted);
+        let for_s = |s| Some(Duration::from_secs(s));
+        assert_eq!(place(None, for_s(60)), Place::Kept);
+        assert_eq!(place(for_s(1), for_s(60)), Place::Kept);
+        assert_eq!(place(for_s(3), for_s(60)), Place::Doubted);
+        assert_eq!(place(for_s(7), for_s(4)), Place::Doubted);
+        assert_eq!(place(for_s(7), for_s(5)), Place::GivenUp);
+        assert_eq!(place(for_s(600), None), Place::Doubted);
     }
 }

@@ -59,7 +59,7 @@ fn text(s: &v1::Status, all: bool, paint: Paint) -> String {
         text += &format!("router   {}\n", s.router);
     }
     if let Some(of) = &s.controllers {
-        text += &format!("control  {}\n", controllers::who(of, s.now_ms));
+        text += &format!("control  {}\n", controllers::who(of));
         if let Some(takeover) = controllers::takeover(of) {
             text += &format!("takeover {takeover}\n");
         }

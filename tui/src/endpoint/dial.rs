@@ -67,17 +67,16 @@ pub(super) async fn tcp(
     caller: &Caller,
 ) -> Result<Channel, Vec<(String, Refused)>> {
     let tries = addresses.iter().map(|at| async move {
-        let tried = proven(at, caller).await;
+        let tried = match proven(at, caller).await {
+            Ok(()) => sealed(at, caller).await,
+            Err(refused) => Err(refused),
+        };
         (at.clone(), tried)
     });
     let mut tries: FuturesUnordered<_> = tries.collect();
     let mut refusals = Vec::new();
     while let Some((at, tried)) = tries.next().await {
-        let connecting = match tried {
-            Ok(()) => sealed(&at, caller).await,
-            Err(refused) => Err(refused),
-        };
-        match connecting {
+        match tried {
             Ok(channel) => return Ok(channel),
             Err(refused) => refusals.push((at, refused)),
         }

@@ -175,37 +175,34 @@ impl Endpoint {
         let Some(at) = at.and_then(|at| at.to_str().ok()) else {
             return Err(CliError::from_status(&answer, &self.place()));
         };
-        let token_file = state_dir.join("token");
-        let caller = caller_of(&token_file)?;
-        let dialled = dial::tcp(&[at.to_owned()], &caller).await;
-        let dialled = dialled.map_err(|refusals| match self.unreached(&token_file, &refusals) {
-            CliError::NoDaemon { reason, .. } => self.no_daemon(format!(
-                "{}, and is not reached at {at}: {reason}",
+        let unreached = |reason: String| CliError::NoDaemon {
+            place: self.place(),
+            reason: format!(
+                "{}; that is not reached at {at} from here: {reason}",
                 answer.message()
-            )),
-            other => other,
-        });
+            ),
+            fix: "try again, or ask on the machine of the one that leads".to_owned(),
+        };
+        // It comes with the job's log, as soon as this controller has read that.
+        let caller = caller_of(&state_dir.join("token")).map_err(|e| unreached(e.to_string()))?;
+        let dialled = dial::tcp(&[at.to_owned()], &caller).await;
+        let dialled = dialled.map_err(|refusals| unreached(reasons(&refusals)));
         dialled.map(Some)
     }
 
     /// Why none of the addresses was a daemon.
     fn unreached(&self, token_file: &Path, refusals: &[(String, Refused)]) -> CliError {
         let is_wrong = |(_, refused): &(_, Refused)| matches!(refused, Refused::OtherToken);
-        if let Some((at, _)) = refusals.iter().find(|refusal| is_wrong(refusal)) {
+        // Of several the one that is meant may be away.
+        if refusals.iter().all(is_wrong) {
             return CliError::Refused(format!(
-                "wrong token: who listens at tcp {at} knows none as in {}; copy `token` of the daemon's state \
+                "wrong token: who listens at {} knows none as in {}; copy `token` of the daemon's state \
                  directory, and name the copy with --token-file",
+                self.place(),
                 token_file.display()
             ));
         }
-        let reasons: Vec<String> = match refusals {
-            [(_, one)] => vec![one.reason()],
-            all => all
-                .iter()
-                .map(|(at, refused)| format!("{at}: {}", refused.reason()))
-                .collect(),
-        };
-        self.no_daemon(reasons.join("; "))
+        self.no_daemon(reasons(refusals))
     }
 
     /// Asks one question with the time limit that a plain answer may take.
@@ -261,6 +258,15 @@ impl Endpoint {
 fn is_trusted(owner: u32, socket: &Path) -> bool {
     let us = rustix::process::geteuid();
     owner == us.as_raw() || owner == 0 || (us.is_root() && !socket.starts_with("/tmp"))
+}
+
+/// Why none of them answered.
+fn reasons(refusals: &[(String, Refused)]) -> String {
+    let of = |(at, refused): &(String, Refused)| format!("{at}: {}", refused.reason());
+    match refusals {
+        [(_, one)] => one.reason(),
+        all => all.iter().map(of).collect::<Vec<_>>().join("; "),
+    }
 }
 
 /// Proves to have the token of that file.

@@ -120,25 +120,18 @@ impl Host {
         stored.await.map(drop)
     }
 
-    /// What became of the tokens of many conversations; the code where they cannot be asked for together at all.
-    pub(super) async fn append_batch(&self, request: SpansBatch) -> Result<SpansBatchReply, Code> {
-        loop {
-            self.link.linked().await;
-            let status = match self
-                .client
-                .clone()
-                .append_spans_batch(request.clone())
-                .await
-            {
-                Ok(response) => return Ok(response.into_inner()),
-                Err(status) => status,
-            };
-            if refusal(status.code(), status.message()).is_some() {
-                return Err(status.code());
-            }
-            tracing::debug!(%status, "asking the daemon again");
-            self.pause().await;
-        }
+    /// What became of the tokens of many conversations: one try.
+    pub(super) async fn append_batch(
+        &self,
+        request: SpansBatch,
+    ) -> Result<SpansBatchReply, Status> {
+        let answer = self.client.clone().append_spans_batch(request).await;
+        answer.map(tonic::Response::into_inner)
+    }
+
+    /// Waits until there is a daemon to ask.
+    pub(super) async fn linked(&self) {
+        self.link.linked().await;
     }
 
     /// Between two tries.

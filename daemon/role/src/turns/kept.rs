@@ -4,10 +4,9 @@
 //!          tokens, and it is time             acknowledged
 //!   idle ─────────────────────────► sending ────────────────► idle, what came meanwhile waits
 //! ```
-//! One request is under way at a time, beside the stream it never holds up; the requests of all conversations go at the same
-//! moments, together. What is not kept when
-//! the turn ends comes with the turn itself, whose storage makes a late or repeated request say
-//! nothing new.
+//! One request is under way at a time, beside the stream it never holds up; the requests of all conversations go at the
+//! same moments, together. What is not kept when the turn ends comes with the turn itself, whose storage makes a late or
+//! repeated request say nothing new.
 
 use std::time::Duration;
 

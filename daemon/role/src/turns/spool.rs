@@ -11,7 +11,8 @@
 //! that comes after it.
 use super::host::{Host, Refusal, refusal};
 use prost::Message as _;
-use robust_proto::v1::{AppendSpansRequest, SpansBatch};
+use robust_proto::MOST_PARTS;
+use robust_proto::v1::{AppendSpansRequest, PartReply, SpansBatch};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -21,8 +22,6 @@ use tonic::Code;
 const MOMENT: Duration = Duration::from_millis(3);
 /// Bytes of a call, but for a single part that is larger; a call may have 4 MiB.
 const MOST_BYTES: usize = 1 << 20;
-/// Parts of a call.
-const MOST_PARTS: usize = 4096;
 
 /// What waits for the next call.
 #[derive(Clone, Default)]
@@ -77,67 +76,106 @@ impl Spool {
     }
 }
 
-/// Until each part is stored, or never will be.
+/// Until each part is stored, or never will be, or nobody waits for it any more: what an ended conversation said last must
+/// not come after the trajectory was handed on.
 async fn send(host: Host, mut batch: Vec<Waiting>) {
-    while !batch.is_empty() {
+    loop {
+        host.linked().await;
+        batch.retain(Waiting::is_wanted);
+        if batch.is_empty() {
+            return;
+        }
         let request = SpansBatch {
             incarnation: host.incarnation,
             parts: batch.iter().map(|one| one.part.clone()).collect(),
         };
-        let replies = match host.append_batch(request).await {
-            Ok(reply) if reply.replies.len() == batch.len() => reply.replies,
-            Ok(_) => {
-                let text = || "the daemon's reply is not of these tokens".to_owned();
-                return fail(batch, || Refusal::Other(text()));
+        match host.append_batch(request).await {
+            Ok(reply) if reply.replies.len() == batch.len() => {
+                let told = batch.into_iter().zip(reply.replies);
+                batch = told.filter_map(|(one, reply)| one.told(&reply)).collect();
             }
+            Ok(_) => return fail(batch, "the daemon's reply is not of these tokens"),
             // A daemon of the build before takes them one by one.
-            Err(Code::Unimplemented) => return one_by_one(host, batch).await,
-            Err(code) => {
-                let text = code.description();
-                return fail(batch, || refusal(code, text).unwrap_or(Refusal::Void));
+            Err(status) if status.code() == Code::Unimplemented => {
+                return one_by_one(&host, batch);
             }
-        };
-        let mut again = Vec::new();
-        for (one, reply) in batch.into_iter().zip(replies) {
-            let code = Code::from(reply.code);
-            let told = match code {
-                Code::Ok => Ok(()),
-                code => match refusal(code, &reply.message) {
-                    Some(refusal) => Err(refusal),
-                    None => {
-                        again.push(one);
-                        continue;
-                    }
-                },
-            };
-            // Whoever waited for it may have given up the conversation.
-            let _ = one.reply.send(told);
+            Err(status) if refusal(status.code(), status.message()).is_some() => {
+                return fail(batch, status.message());
+            }
+            Err(status) => tracing::debug!(%status, "asking the daemon again"),
         }
-        batch = again;
         if !batch.is_empty() {
             host.pause().await;
         }
     }
 }
 
-async fn one_by_one(host: Host, batch: Vec<Waiting>) {
-    for one in batch {
+impl Waiting {
+    /// Whether the conversation still waits for it.
+    fn is_wanted(&self) -> bool {
+        !self.reply.is_closed()
+    }
+
+    /// Tells what became of it; itself, if it is to be asked again.
+    fn told(self, reply: &PartReply) -> Option<Self> {
+        let told = match Code::from(reply.code) {
+            Code::Ok => Ok(()),
+            code => match refusal(code, &reply.message) {
+                Some(refusal) => Err(refusal),
+                None => return Some(self),
+            },
+        };
+        // Whoever waited for it may have given up the conversation.
+        let _ = self.reply.send(told);
+        None
+    }
+}
+
+fn one_by_one(host: &Host, batch: Vec<Waiting>) {
+    for mut one in batch {
         let host = host.clone();
         tokio::spawn(async move {
-            let _ = one.reply.send(host.append_alone(one.part).await);
+            tokio::select! {
+                told = host.append_alone(one.part) => drop(one.reply.send(told)),
+                () = one.reply.closed() => {}
+            }
         });
     }
 }
 
-fn fail(batch: Vec<Waiting>, why: impl Fn() -> Refusal) {
+fn fail(batch: Vec<Waiting>, why: &str) {
     for one in batch {
-        let _ = one.reply.send(Err(why()));
+        let _ = one.reply.send(Err(Refusal::Other(why.to_owned())));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_that_is_to_be_asked_again_is_kept_and_one_that_nobody_waits_for_is_not() {
+        let waiting = || {
+            let (reply, replied) = oneshot::channel();
+            let part = AppendSpansRequest::default();
+            (Waiting { part, reply }, replied)
+        };
+        let said = |code: Code| PartReply {
+            code: code.into(),
+            message: String::new(),
+        };
+        let (one, mut replied) = waiting();
+        let one = one.told(&said(Code::Unavailable));
+        assert!(one.as_ref().is_some_and(Waiting::is_wanted));
+        assert!(
+            one.and_then(|one| one.told(&said(Code::FailedPrecondition)))
+                .is_none()
+        );
+        assert!(matches!(replied.try_recv(), Ok(Err(Refusal::Void))));
+        let (one, replied) = waiting();
+        drop(replied);
+        assert!(!one.is_wanted());
+    }
 
     #[test]
     fn a_call_carries_what_fits_and_a_part_too_large_for_that_goes_alone() {

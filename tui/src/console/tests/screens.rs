@@ -369,7 +369,7 @@ fn with_several_controllers_the_nodes_screen_says_who_leads_and_how_it_took_over
     status.controllers = Some(v1::Controllers {
         leader: "b".into(),
         epoch: 41,
-        since_ms: NOW - 61_000,
+        led_ms: 61_000,
         followers: vec![v1::Follower {
             name: "c".into(),
             state: "follows".into(),

@@ -103,15 +103,12 @@ pub fn draw(state: &State, area: Rect, buf: &mut Buffer, drawn: &mut Drawn) {
 /// Who leads, and how that came about.
 fn controllers(state: &State) -> Vec<Line<'static>> {
     let look = state.look;
-    let Some((status, of)) = state
-        .status
-        .as_ref()
-        .and_then(|status| Some((status, status.controllers.as_ref()?)))
-    else {
+    let status = state.status.as_ref();
+    let Some(of) = status.and_then(|status| status.controllers.as_ref()) else {
         return Vec::new();
     };
     let said = [
-        ("control", Some(crate::controllers::who(of, status.now_ms))),
+        ("control", Some(crate::controllers::who(of))),
         ("takeover", crate::controllers::takeover(of)),
     ];
     let line = |(name, text): (&str, Option<String>)| {
