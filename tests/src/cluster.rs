@@ -76,6 +76,12 @@ impl Cluster {
         self.join_by(node, net.on(side), &[]);
     }
 
+    /// Starts a daemon that joins, by a command that runs what it is given after its own words.
+    pub fn join_within(&mut self, node: &str, command: &[&str]) {
+        let command = command.iter().map(|word| (*word).to_owned());
+        self.join_by(node, command.collect(), &[]);
+    }
+
     fn join_by(&mut self, node: &str, prefix: Vec<String>, more: &[&str]) {
         let log = File::options()
             .create(true)

@@ -12,6 +12,7 @@ mod invariants;
 mod machines;
 mod net;
 mod observer;
+mod passable;
 mod programs;
 mod slow;
 mod terminal;
@@ -33,6 +34,7 @@ pub use slow::SlowLoopback;
 pub use terminal::{Terminal, has_tmux};
 pub use torch::{example, start_torch, torch_job, torch_python};
 
+use crate::passable::passable;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use robust_tree::{Groups, Mounts};
@@ -79,6 +81,13 @@ impl Daemon {
             command.extend(played.map(str::to_owned));
         }
         command.push(robustd);
+        Self::start_by(job, env, command)
+    }
+
+    /// The same, where every user may pass the folders on the way to these, which root's own home keeps closed. What
+    /// is changed for that is changed for this daemon alone.
+    pub fn start_passable(job: &JobFile, env: &[(&str, &str)], ways: &[&Path]) -> Self {
+        let command = [passable(ways), vec![bin("robustd").display().to_string()]].concat();
         Self::start_by(job, env, command)
     }
 

@@ -195,3 +195,73 @@ fn ranks_go_on_from_their_snapshots_where_all_but_those_is_hidden() {
     daemon.until_step(lost + 1);
     assert_eq!(daemon.status()["incidents"].as_array().unwrap().len(), 1);
 }
+
+/// Says who it is and what it sees of the job, and trains.
+const SPYING_RANK: &str = r#"
+own={state}; S=${{own%/own/*}}; run={shm}; M=${{run%/engine-*}}
+echo "rank of user $(id -u)"
+for f in $S/authority.key $S/db $S/ckpt $S/logs $M/*.slot* $M/engine-trainer-*/run; do
+  test $f = $run || {{ test -e $f && echo "rank sees $f"; }}
+done
+(: > ${{run%/*}}/given/of-its-own) 2> /dev/null && echo "rank puts a file beside what it was given"
+exec "$0" train.py
+"#;
+
+#[test]
+fn ranks_of_another_user_go_on_from_snapshots_and_checkpoints_that_they_do_not_see() {
+    if !geteuid().is_root() {
+        return robust_needs::skip("no other user can be played", robust_needs::ROOT);
+    }
+    if robust_needs::program("unshare").is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let (cache, python) = (dir.path().join("cache"), torch_python());
+    let env = [
+        ("TORCH_PYTHON", &*python.to_string_lossy()),
+        ("ROBUST_CACHE", &*cache.to_string_lossy()),
+    ];
+    let argv: Vec<toml::Value> = ["sh", "-c", SPYING_RANK, "{env:TORCH_PYTHON}"]
+        .map(Into::into)
+        .into();
+    let job = torch_job().set("job", "steps", 1000_i64);
+    // The model is made, and is the user's to read.
+    drop(Daemon::start_with(&job, &env));
+    let mut readable = Command::new("chmod");
+    readable.args(["-R", "a+rX"]).arg(&cache);
+    assert!(readable.status().unwrap().success());
+
+    for kept in ["slot", "dcp"] {
+        let job = job
+            .clone()
+            .set("job", "hide_state", "require")
+            .set("trainer.command", "argv", argv.clone())
+            .set("trainer.command", "snapshot", kept)
+            .set("trainer.command", "user", "nobody");
+        let (real, example) = (python.canonicalize().unwrap(), example("grpo_torch"));
+        let mut daemon = Daemon::start_passable(&job, &env, &[&python, &real, &example]);
+        let status = daemon.until_step(2);
+        let log = std::fs::read_to_string(daemon.state_dir().join("logs/trainer-0.log")).unwrap();
+        let said: Vec<&str> = log.lines().filter(|l| l.starts_with("rank ")).collect();
+        assert_eq!(said, ["rank of user 65534"], "{log}");
+        let rank = roles(&status, "trainer")[0]["pid"].as_i64().unwrap();
+        kill(Pid::from_raw(i32::try_from(rank).unwrap()), Signal::SIGKILL).unwrap();
+        let status = daemon.until("the gang is back", |s| {
+            s["incidents"][0]["outcome"] == "recovered"
+        });
+        let lost = status["step"].as_u64().unwrap();
+        assert!(lost >= 2, "{status}");
+        daemon.until_step(lost.max(4) + 1);
+        // What is in memory is gone, and the checkpoint is left.
+        daemon.end_machine();
+        daemon.launch();
+        let status = daemon.until("the job goes on", |s| s["step"].as_u64() > Some(lost));
+        assert!(status["step"].as_u64().unwrap() >= 3, "{status}");
+        let step = status["step"].as_u64().unwrap();
+        daemon.until_step(step + 2);
+        let own = std::fs::read_dir(daemon.state_dir().join("own/trainer-0")).unwrap();
+        let left: Vec<_> = own.flatten().map(|entry| entry.file_name()).collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
-use robust_tests::{Daemon, JobFile, bin, groups, roles};
+use robust_tests::{Cluster, Daemon, JobFile, bin, groups, roles};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,8 +24,9 @@ fn job(folder: &Path) -> JobFile {
     let mut argv: Vec<toml::Value> = vec!["sh".into(), "-c".into(), ENGINE.into()];
     argv.push(folder.to_string_lossy().into_owned().into());
     argv.push("{index}".into());
+    let program = bin("fake-engine").to_string_lossy().into_owned();
     let engine = [
-        "{env:FAKE_ENGINE}",
+        &*program,
         "--dialect",
         "vllm",
         "--model",
@@ -89,9 +90,7 @@ fn a_life_ends_with_all_that_it_started_and_by_its_own_limit_alone() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let engine = bin("fake-engine");
-    let env = [("FAKE_ENGINE", &*engine.to_string_lossy())];
-    let mut daemon = Daemon::start_with(&job(dir.path()), &env);
+    let mut daemon = Daemon::start(&job(dir.path()));
     daemon.until_step(1);
     let status = daemon.until("all roles", all_run);
     let before = pids(&status);
@@ -149,6 +148,100 @@ fn a_life_ends_with_all_that_it_started_and_by_its_own_limit_alone() {
     assert!(groups.lives().is_empty(), "{:?}", groups.lives());
     assert!(roles(&status, "agent").len() == 2);
 }
+
+/// The same job on two nodes: `a` leads and trains, and the engines are on `b`.
+fn on_two_nodes(folder: &Path) -> JobFile {
+    let leads: &[(&str, i64)] = &[("train", 2), ("agent", 2)];
+    let joins: &[(&str, i64)] = &[("rollout", 2)];
+    job(folder).nodes(&[("a", leads), ("b", joins)])
+}
+
+#[test]
+fn an_engine_of_a_joined_node_ends_by_its_own_limit_alone_and_its_incident_says_so() {
+    if !can_limit() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::start(&on_two_nodes(dir.path()));
+    cluster.join("b", &[]);
+    cluster.leader.until_step(1);
+    let status = cluster.leader.until("all roles", all_run);
+    let before = pids(&status);
+    let group = group_of(before["rollout-0"]);
+    assert!(group.contains("/rollout-0."), "{group}");
+
+    std::fs::create_dir(dir.path().join("hungry")).unwrap();
+    let status = cluster.leader.until("the hungry engine to be back", |s| {
+        s["incidents"][0]["outcome"] == "recovered" && all_run(s)
+    });
+    let incident = &status["incidents"][0];
+    assert_eq!(incident["role"], "rollout", "{incident}");
+    assert!(
+        incident.to_string().contains(
+            "the kernel killed a process of it for want of memory: its limit of 512MiB (rollout.limits.memory) was \
+             reached; raise it, or have what runs there need less"
+        ),
+        "{incident}"
+    );
+    let after = pids(&status);
+    let changed: Vec<&String> = before.keys().filter(|k| before[*k] != after[*k]).collect();
+    assert_eq!(changed.len(), 1, "{before:?} {after:?}");
+    assert!(changed[0].starts_with("rollout-"), "{changed:?}");
+    let node = |r: &Value| r["node"] == "b";
+    assert!(
+        roles(&status, "rollout").iter().all(|r| node(r)),
+        "{status}"
+    );
+    let step = status["step"].as_u64().unwrap();
+    cluster.leader.until_step(step + 1);
+
+    let left = [escaped(dir.path(), 0), escaped(dir.path(), 1)];
+    assert!(left.iter().all(|pid| lives(*pid)));
+    assert!(cluster.leader.ctl(&["stop"]).status.success());
+    cluster.leader.finish();
+    // Its job may go on: it waits for that, until it is told to end.
+    cluster.strike("b", Signal::SIGTERM);
+    cluster.end_of("b");
+    assert!(!left.iter().any(|pid| lives(*pid)), "{}", cluster.logs());
+    let groups = groups(&cluster.state_dir("b"));
+    assert!(groups.lives().is_empty(), "{:?}", groups.lives());
+}
+
+#[test]
+fn a_joined_node_that_can_hold_to_no_limit_starts_nothing_and_the_incident_says_why() {
+    if !can_limit() || robust_needs::program("unshare").is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::start(&on_two_nodes(dir.path()));
+    cluster.join_within("b", &WITHOUT_GROUPS);
+    let refusal = "rollout.limits.memory cannot be held to: no control group can be made here";
+    let fix = "start robustd as a service of systemd's with `Delegate=yes` and `DelegateSubgroup=robustd`";
+    cluster.until_log("b", refusal);
+    let status = cluster.leader.until("the refusal to be an incident", |s| {
+        s["incidents"].as_array().is_some_and(|all| !all.is_empty())
+    });
+    let incident = status["incidents"][0].to_string();
+    assert!(
+        incident.contains(refusal) && incident.contains(fix),
+        "{incident}"
+    );
+    assert!(incident.contains("could not be started"), "{incident}");
+    assert_eq!(
+        escaped(dir.path(), 0),
+        0,
+        "an engine runs without its limit"
+    );
+}
+
+/// Runs what follows in a mount namespace in which no control groups are mounted.
+const WITHOUT_GROUPS: [&str; 5] = [
+    "unshare",
+    "--mount",
+    "sh",
+    "-c",
+    "umount -R -l /sys/fs/cgroup && exec \"$0\" \"$@\"",
+];
 
 /// A shell in a mount namespace in which no control groups are mounted.
 fn without_groups(command: &str) -> Command {

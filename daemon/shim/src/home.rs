@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   SNAPSHOTS/engine-rollout-0/   weights/   versions as model folders
+//!                                 given/     files that a rank's program is given
 //!                                 run/       engine.sock, and what else the program and its shim share
 //!                                 shm-*.json what the engine holds in /dev/shm
 //! ```
@@ -105,6 +106,11 @@ impl Home {
     /// A folder of the engine's own.
     pub fn run(&self) -> PathBuf {
         self.root.join("run")
+    }
+
+    /// Where files lie that a rank's program is given.
+    pub fn given(&self) -> PathBuf {
+        self.root.join("given")
     }
 
     /// Where an engine listens that can listen on a Unix socket.

@@ -269,7 +269,7 @@ impl Command {
             env: &command.env,
             inherit: &command.inherit,
             cwd: &command.cwd,
-            user: None,
+            user: command.user.as_ref(),
         };
         let mut filled = Self::fill(&program, &values, (None, None), home)?;
         let own: Vec<_> = filled.env.drain(..).collect();
@@ -355,6 +355,15 @@ impl Command {
         Self::fill(&program, &values, (None, None), home)
     }
 
+    /// The user that the command in this table of the job file runs as, where it names one.
+    pub fn user_of(at: &str, name: Option<&String>) -> Result<Option<User>, StartError> {
+        let user = name.map(|name| User::find(name)).transpose();
+        user.map_err(|source| StartError::User {
+            at: at.to_owned(),
+            source,
+        })
+    }
+
     fn fill(
         program: &Program<'_>,
         values: &Values<'_>,
@@ -377,11 +386,7 @@ impl Command {
         let inherited = |name: &String| Some((name.into(), std::env::var_os(name)?));
         let mut env: Vec<(OsString, OsString)> =
             program.inherit.iter().filter_map(inherited).collect();
-        let user = program.user.map(|name| User::find(name));
-        let user = user.transpose().map_err(|source| StartError::User {
-            at: program.at.clone(),
-            source,
-        })?;
+        let user = Self::user_of(&program.at, program.user)?;
         // Before its own: who says otherwise in `env` is heard.
         env.extend(user.iter().flat_map(User::environment));
         let devices = values.devices.as_ref();

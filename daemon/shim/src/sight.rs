@@ -5,9 +5,12 @@
 //!    own/agent-0/  its folder                       seen
 //!    ckpt/         checkpoints                      seen by ranks alone: they restore from them
 //!  SNAPSHOTS/      other engines' folders           hidden, but from ranks: they write their snapshots there
+//!    engine-trainer-0/given/                        files for ranks that are another user, who sees no others
 //!    engine-agent-0/                                seen; keys that it is to read are copied into it
 //! ```
 //! A program of robustd's own user is put into a user namespace for it, one of another user sees them as that user.
+//! A rank of another user sees neither checkpoints nor snapshots: robustd maps both, and who may write to a file may
+//! also cut it short under who maps it. What it takes up and what it writes are files of their own (`trainer::given`).
 //! Folders that are still this process's are made that user's before its first program starts.
 
 use std::ffi::{OsStr, OsString};
@@ -126,9 +129,10 @@ impl Sight<'_> {
         cwd: &Path,
         env: &mut [(OsString, OsString)],
     ) -> Result<Option<Hidden>, SightError> {
+        let sees_states = self.rank && user.is_none();
         let hidden = Hidden {
-            covered: self.covered(),
-            kept: self.kept(),
+            covered: self.covered(sees_states),
+            kept: self.kept(sees_states),
             user: user.cloned(),
         };
         if let Some(user) = user {
@@ -182,18 +186,18 @@ impl Sight<'_> {
         })
     }
 
-    fn covered(&self) -> Vec<PathBuf> {
+    fn covered(&self, sees_states: bool) -> Vec<PathBuf> {
         let state = self.socket.and_then(Path::parent).map(Path::to_owned);
         let snapshots = self.home.root().parent().map(Path::to_owned);
         state
             .into_iter()
-            .chain(snapshots.filter(|_| !self.rank))
+            .chain(snapshots.filter(|_| !sees_states))
             .collect()
     }
 
-    fn kept(&self) -> Vec<PathBuf> {
+    fn kept(&self, sees_states: bool) -> Vec<PathBuf> {
         let mut kept = vec![self.home.root().to_owned(), self.folder.to_owned()];
-        if self.rank {
+        if sees_states {
             let state = self.socket.and_then(Path::parent);
             let checkpoints = state.map(|state| state.join(CHECKPOINTS));
             kept.extend(checkpoints.filter(|path| path.is_dir()));

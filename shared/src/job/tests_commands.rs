@@ -382,8 +382,8 @@ pub(super) const BAD_COMMANDS: &[(&str, &str)] = &[
     ),
     (
         "trainer_command_key",
-        ":6:1: unknown key `trainer.command.nproc`; the keys here are `argv`, `launcher`, `slots`, `cwd`, `env`, \
-         `inherit`, `ports`, `ready`, `errors`, `stop`, `level`, `snapshot`, `restore_args`, `phases` and `watch`",
+        ":6:1: unknown key `trainer.command.nproc`; the keys here are `argv`, `launcher`, `slots`, `cwd`, `user`, \
+         `env`, `inherit`, `ports`, `ready`, `errors`, `stop`, `level`, `snapshot`, `restore_args`, `phases` and `watch`",
     ),
     (
         "trainer_command_launcher_of_a_job_twice",
@@ -447,5 +447,9 @@ pub(super) const BAD_COMMANDS: &[(&str, &str)] = &[
         "trainer_command_slots_over_nodes",
         ":6:1: `trainer.command.slots` is 8; a rank over several nodes is several ranks: node `a` has the most slots of \
          pool `train`, 4; use at most so many, or raise it in the node's `pools`",
+    ),
+    (
+        "trainer_command_user_is_root",
+        ":7:1: `trainer.command.user` is \"root\"; nothing can be hidden from root; name another user, or none",
     ),
 ];

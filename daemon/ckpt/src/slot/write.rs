@@ -4,9 +4,9 @@ use super::{GENERATION, MAGIC, PAGE, SEQUENCE, Seal, SnapshotMemory, Taken, VERS
 use crate::CkptError;
 use robust_shared::ids::{Generation, Step};
 use rustix::fs::{FallocateFlags, fallocate};
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{Ordering, fence};
 
@@ -120,6 +120,17 @@ impl Slot {
     /// Copies the first bytes of the image that is being written.
     pub fn put_first(&mut self, bytes: &[u8]) {
         self.map.range(PAGE, bytes.len()).copy_from_slice(bytes);
+    }
+
+    /// Copies bytes of the image that is being written, from `at` on, out of the beginning of a file. It is read and
+    /// not mapped: whoever owns it may cut it short meanwhile, which is an error here.
+    pub fn put_from(&mut self, at: u64, from: &File, bytes: u64) -> Result<(), CkptError> {
+        let whole = |number: u64| usize::try_from(number).map_err(io::Error::other);
+        let copied = whole(at).and_then(|at| {
+            let to = self.map.range(PAGE + at, whole(bytes)?);
+            from.read_exact_at(to, 0)
+        });
+        copied.map_err(CkptError::io("copy to", &self.path))
     }
 
     /// Seals the image, whose last byte is written.

@@ -7,13 +7,20 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use crate::log;
 
 use robust_proto::v1::Peer;
 use robust_transport::Address;
+use rustix::fs::OFlags;
+
+/// More than any exception has to say.
+const MOST_WRITTEN: u64 = 4 << 20;
 
 /// A rank among its fellows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,11 +162,28 @@ pub type Variables = BTreeMap<OsString, OsString>;
 /// What a program that ended with an exception wrote about it, as `torch.distributed.elastic` and
 /// `robustrl` write it: the exception in a line.
 pub fn exception_in(error_file: &Path) -> Option<String> {
-    let text = std::fs::read(error_file).ok()?;
+    let text = written(error_file).ok()?;
     let told: serde_json::Value = serde_json::from_slice(&text).ok()?;
     let message = &told["message"];
     let said = message["message"].as_str().or_else(|| message.as_str())?;
     log::exception_of(said).map(str::to_owned)
+}
+
+/// What a program wrote to a file in a folder of its own. This process may be another user, who could read more: no
+/// link is followed, and no pipe is waited for.
+fn written(path: &Path) -> io::Result<Vec<u8>> {
+    let nothing_else = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = File::options()
+        .read(true)
+        .custom_flags(nothing_else.bits() as i32)
+        .open(path)?;
+    let about = file.metadata()?;
+    if !about.is_file() || about.nlink() != 1 {
+        return Err(io::Error::other("it is no file of the program's own"));
+    }
+    let mut text = Vec::new();
+    file.take(MOST_WRITTEN).read_to_end(&mut text)?;
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -242,5 +266,11 @@ mod tests {
         );
         std::fs::write(&path, r#"{"message": "SignalException: x"}"#).unwrap();
         assert_eq!(exception_in(&path).unwrap(), "SignalException: x");
+        // A program of another user may want to read with this process's rights.
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert_eq!(exception_in(&link), None);
+        std::fs::hard_link(&path, dir.path().join("other-name")).unwrap();
+        assert_eq!(exception_in(&path), None);
     }
 }

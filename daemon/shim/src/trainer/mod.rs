@@ -18,9 +18,11 @@
 //! The death of the program is the rank's death, told with the exception that it wrote.
 
 mod batch;
+mod canary;
 mod comes_up;
 mod dues;
 pub mod gang;
+mod given;
 mod layout;
 mod page;
 mod rank;
@@ -42,7 +44,7 @@ use robust_role::{Busy, Facts, FromHost, Link, LinkConfig, LinkEnd, RoleArgs, St
 use robust_role::{DaemonEpoch, Deed};
 use robust_shared::fault::At;
 use robust_shared::ids::{InstanceId, Role};
-use robust_shared::job::{EngineWeights, Job, Kept, Launcher, Level, TrainerCommand, Verification};
+use robust_shared::job::{Kept, Launcher, Level, TrainerCommand};
 use robust_shared::phase::Phase;
 use robust_transport::Transport;
 use robust_tree::{Died, How, Policy, Signal, Tree, lend_ports};
@@ -59,6 +61,7 @@ use crate::run::{LEDGER_EVERY, ShimError};
 use crate::sight::Sight;
 use comes_up::ComesUp;
 use gang::{Life, Member, Variables, exception_in};
+use given::Given;
 use page::Page;
 use rank::{Rank, Said};
 use words::{Answer, Attached, CanaryPrompt};
@@ -68,11 +71,6 @@ use work::{Of, Raised, Served, Work};
 const PAGE_EVERY: Duration = Duration::from_millis(20);
 /// A program whose loop is its own that is through ends so soon after those that it started.
 const LEADER_FOLLOWS: Duration = Duration::from_secs(2);
-/// Tokens of the prompt that engines are verified by, and of the answer.
-const CANARY_TOKENS: u32 = 8;
-/// Spreads the prompt over the vocabulary; odd, so that its tokens differ.
-const CANARY_STRIDE: u32 = 37;
-
 /// The program's tree, once it runs: hands and samples look at it from other threads.
 type Running = Arc<OnceLock<Arc<Tree>>>;
 
@@ -154,10 +152,14 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
     talk::listen(&home.socket(), asks).map_err(|error| io(home.socket(), error))?;
     let page_path = home.run().join("phases");
     let page = Page::make(&page_path).map_err(|error| io(page_path.clone(), error))?;
+    let folder = own_folder(&args.host_socket, InstanceId { role, index })?;
+    let user = Command::user_of("trainer.command", command.user.as_ref())?;
+    let given = Given::new(home.given(), folder, user);
+    let given = given.map_err(|error| io(home.given(), error))?;
     let (serves, served) = mpsc::unbounded_channel();
     let (deaths, died) = mpsc::unbounded_channel();
     let raised = Raised::default();
-    let canary = canary_prompt(&args.job);
+    let canary = canary::prompt(&args.job);
     let of = Of {
         rank: args.index,
         generation: args.generation,
@@ -165,7 +167,7 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
         wire: args.job.wire(),
         full_every: args.job.weights.full_every_of(args.index),
         snapshots: args.snapshot_dir.clone(),
-        own: home.run(),
+        given,
         canary: canary.clone(),
     };
     let work = Work::new(
@@ -228,29 +230,6 @@ fn attach(
     let (link, inbox) = robust_role::start(runtime, config, move || hello.hello(), hands);
     link.counters().refused.told_by(refused);
     (link, inbox)
-}
-
-/// What published weights are asked, where the job's engines are verified by it.
-fn canary_prompt(job: &Job) -> Option<CanaryPrompt> {
-    let command = job.rollout.command.as_ref()?;
-    let asked = command.verify.contains(&Verification::Canary);
-    let loaded = !matches!(command.weights, EngineWeights::Theirs | EngineWeights::None);
-    if !(asked && loaded) {
-        return None;
-    }
-    let config = std::fs::read(job.model.path.as_ref()?.join("config.json")).ok()?;
-    let config: serde_json::Value = serde_json::from_slice(&config).ok()?;
-    let vocabulary = u32::try_from(config["vocab_size"].as_u64()?).ok()?;
-    let longest = config["max_position_embeddings"].as_u64();
-    let longest = longest.map_or(u32::MAX, |n| u32::try_from(n).unwrap_or(u32::MAX));
-    // A model whose sequences are shorter than prompt and answer gets what fits.
-    let prompt = CANARY_TOKENS.min(longest / 2).max(1);
-    Some(CanaryPrompt {
-        prompt_ids: (1..=prompt)
-            .map(|at| at * CANARY_STRIDE % vocabulary)
-            .collect(),
-        tokens: CANARY_TOKENS.min(longest.saturating_sub(prompt)).max(1),
-    })
 }
 
 impl Shim {

@@ -2,8 +2,8 @@
 
 use std::cell::Cell;
 use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,9 +19,11 @@ use robust_shared::phase::Phase;
 use robust_shared::weights::{Canary, TensorSpec};
 use robust_transport::{Buffer, Transport};
 use robust_weights::{Layout, Publisher};
+use rustix::fs::{FallocateFlags, fallocate};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::batch;
+use super::given::Given;
 use super::layout::{bytes, place};
 use super::rank::Hands;
 use super::words::{CanaryAnswer, CanaryPrompt, Place, Placed, Tensor};
@@ -51,8 +53,8 @@ pub struct Of {
     pub full_every: u64,
     /// Folder of the snapshots.
     pub snapshots: PathBuf,
-    /// A folder of the rank's own in shared memory.
-    pub own: PathBuf,
+    /// What its program is given.
+    pub given: Given,
     /// What published weights must prove.
     pub canary: Option<CanaryPrompt>,
 }
@@ -68,12 +70,24 @@ pub struct Work {
     served: UnboundedSender<Served>,
     raised: Raised,
     slots: [Option<Slot>; 2],
+    /// Where a program of another user writes a state that is copied to its slot then.
+    desk: Option<Desk>,
+    desks: u32,
     looked_at: Vec<Image>,
     writing: Option<Writing>,
     versions: Option<Versions>,
     /// How often there was another layout of versions: its files have names of their own, for the program
     /// keeps those of an earlier one mapped.
     layouts: u32,
+}
+
+/// A file for the tensors of one state, which stays for the next.
+struct Desk {
+    name: String,
+    file: File,
+    bytes: u64,
+    /// Where in the image that begins which is being written, and how much of it there is.
+    writing: (u64, u64),
 }
 
 /// Two versions in shared memory, and who serves them.
@@ -103,6 +117,8 @@ impl Work {
             served,
             raised,
             slots: [None, None],
+            desk: None,
+            desks: 0,
             looked_at: Vec::new(),
             writing: None,
             versions: None,
@@ -128,6 +144,36 @@ impl Work {
             _ => Slot::open(&path, bytes).map_err(|e| e.to_string())?,
         };
         Ok(self.slots[at].insert(slot))
+    }
+
+    /// Where the program writes so many bytes of the image, which begin there in it.
+    fn desk(&mut self, writing: (u64, u64)) -> Result<PathBuf, String> {
+        let failed = |error: io::Error| format!("memory for the program's state: {error}");
+        let bytes = writing.1.max(1).next_multiple_of(PAGE as u64);
+        let mut desk = match self.desk.take() {
+            Some(desk) if desk.bytes == bytes => desk,
+            before => {
+                if let Some(before) = before {
+                    self.of.given.remove(&before.name).map_err(failed)?;
+                }
+                // The program keeps an earlier one mapped: the names differ.
+                self.desks += 1;
+                let name = format!("state-{}", self.desks);
+                let file = self.of.given.make(&name).map_err(failed)?;
+                let all = fallocate(&file, FallocateFlags::empty(), 0, bytes);
+                all.map_err(|errno| failed(errno.into()))?;
+                Desk {
+                    name,
+                    file,
+                    bytes,
+                    writing,
+                }
+            }
+        };
+        desk.writing = writing;
+        let path = self.of.given.path(&desk.name);
+        self.desk = Some(desk);
+        Ok(path)
     }
 
     fn header(&self, tensors: &[Placed]) -> Vec<u8> {
@@ -159,8 +205,10 @@ impl Work {
         let length = usize::try_from(bytes(&tensors)).map_err(|e| e.to_string())?;
         self.layouts += 1;
         let of = self.layouts;
-        let files = [0, 1].map(|at| self.of.own.join(format!("version-{of}-{at}")));
-        let buffers = [room(&files[0], length)?, room(&files[1], length)?];
+        let names = [0, 1].map(|at| format!("version-{of}-{at}"));
+        let room = |name| room(&self.of.given, name, length);
+        let buffers = [room(&names[0])?, room(&names[1])?];
+        let files = names.map(|name| self.of.given.path(&name));
         let spec = |t: &Placed| TensorSpec {
             name: t.name.clone(),
             dtype: t.dtype.clone(),
@@ -199,8 +247,14 @@ impl Hands for Work {
     fn look_at(&mut self, shards: &[SnapshotReply]) -> Result<Vec<Place>, String> {
         self.looked_at.clear();
         let mut places = Vec::with_capacity(shards.len());
+        self.of.given.is_taken_up();
         for shard in shards {
-            let (image, place) = look_at(shard)?;
+            let (image, mut place) = look_at(shard)?;
+            let seen = self.of.given.show(&place.path);
+            place.path = seen.map_err(|error| {
+                let path = place.path.display();
+                format!("giving {path} to the program's user: {error}")
+            })?;
             self.looked_at.push(image);
             places.push(place);
         }
@@ -208,6 +262,7 @@ impl Hands for Work {
     }
 
     fn is_unchanged(&mut self) -> Result<(), String> {
+        self.of.given.is_taken_up();
         let looked_at = std::mem::take(&mut self.looked_at);
         let mut all = looked_at.into_iter();
         all.try_for_each(|image| image.check_unchanged().map_err(|e| e.to_string()))
@@ -215,9 +270,16 @@ impl Hands for Work {
 
     fn lay_batch(&mut self, train: &Train) -> Result<PathBuf, String> {
         let name = format!("batch-{}.safetensors", train.step % 2);
-        let path = self.of.own.join(name);
-        batch::write(&train.samples, &path)
-            .map_err(|error| format!("writing the batch to {}: {error}", path.display()))?;
+        let path = self.of.given.path(&name);
+        let failed = |error: String| format!("writing the batch to {}: {error}", path.display());
+        // A new file each time: the program may have the last one's in its memory.
+        self.of
+            .given
+            .remove(&name)
+            .map_err(|e| failed(e.to_string()))?;
+        batch::write(&train.samples, &path).map_err(|e| failed(e.to_string()))?;
+        let given = self.of.given.hand_over(&name);
+        given.map_err(|e| failed(e.to_string()))?;
         Ok(path)
     }
 
@@ -230,9 +292,14 @@ impl Hands for Work {
         let writing = slot.begin(of, length).map_err(|e| e.to_string())?;
         slot.put_first(&header);
         self.writing = Some(writing);
+        let first = header.len() as u64;
+        let (path, data) = match self.of.given.are_copied() {
+            true => (self.desk((first, bytes(&tensors)))?, 0),
+            false => (self.slot_path(step), PAGE as u64 + first),
+        };
         Ok(Place {
-            path: self.slot_path(step),
-            data: (PAGE + header.len()) as u64,
+            path,
+            data,
             tensors,
         })
     }
@@ -242,6 +309,11 @@ impl Hands for Work {
         let path = self.slot_path(step);
         let slot = self.slots[(step % 2) as usize].as_mut();
         let slot = slot.ok_or("its slot is closed")?;
+        if let Some(desk) = &self.desk {
+            let (at, bytes) = desk.writing;
+            let copied = slot.put_from(at, &desk.file, bytes);
+            copied.map_err(|error| format!("what the program wrote of its state: {error}"))?;
+        }
         let taken = slot.finish(writing, step);
         Ok(SnapshotReply {
             step,
@@ -381,17 +453,12 @@ fn look_at(shard: &SnapshotReply) -> Result<(Image, Place), String> {
     Ok((image, place))
 }
 
-/// Memory for a version, in a file that the program can map.
-fn room(path: &Path, bytes: usize) -> Result<Arc<Buffer>, String> {
+/// Memory for a version, in a file that the program can map. A program that cuts it short ends this process alone,
+/// which is its rank.
+fn room(given: &Given, name: &str, bytes: usize) -> Result<Arc<Buffer>, String> {
+    let path = given.path(name);
     let failed = |what: String| format!("memory for weights in {}: {what}", path.display());
-    // What lies there is an earlier life's.
-    let _ = std::fs::remove_file(path);
-    let file = File::options()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path);
+    let file = given.make(name);
     let file = file.map_err(|error| failed(error.to_string()))?;
     Buffer::in_file(&file, 0, bytes).map_err(|error| failed(error.to_string()))
 }

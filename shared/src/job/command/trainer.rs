@@ -20,7 +20,7 @@ impl Job {
             env: &c.env,
             inherit: &c.inherit,
             ports: c.ports,
-            user: None,
+            user: c.user.as_deref(),
         })?;
         check_ready(c)?;
         for (at, pattern) in c.errors.iter().enumerate() {

@@ -23,6 +23,11 @@ pub struct TrainerCommand {
     /// The folder it is started in.
     #[serde(default = "here")]
     pub cwd: PathBuf,
+    /// The user that every rank runs as: one of the machine it runs on, by name or number. Absent: robustd's own.
+    /// Only a robustd that is root can start programs as others; from them it hides its state directory, snapshots
+    /// and checkpoints, of which they are given what they take up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// Variables of its environment, with placeholders.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,

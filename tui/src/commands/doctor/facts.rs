@@ -147,8 +147,6 @@ pub struct CommandFacts {
 pub struct HiddenFacts {
     /// The user that it runs as, where its command names one, and whether there is such a user.
     pub user: Option<(String, Found<()>)>,
-    /// Whether a command of its kind may name one.
-    pub may_name: bool,
     /// Whether this is root, who may start it as another user and from whom nothing is hidden.
     pub root: bool,
     /// What the job asks for.

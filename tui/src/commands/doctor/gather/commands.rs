@@ -29,8 +29,7 @@ struct Program<'a> {
     env: &'a BTreeMap<String, String>,
     inherit: &'a [String],
     cwd: &'a Path,
-    /// None where the command cannot name one.
-    user: Option<Option<&'a str>>,
+    user: Option<&'a str>,
 }
 
 /// Looks at every command of a job; the bar says at which.
@@ -70,8 +69,8 @@ fn programs(job: &Job) -> Vec<Program<'_>> {
 }
 
 /// How the state directory is kept from a program, as this user would start it.
-async fn hidden(job: &Job, user: Option<Option<&str>>, given_model: bool) -> HiddenFacts {
-    let named = match user.flatten() {
+async fn hidden(job: &Job, user: Option<&str>, given_model: bool) -> HiddenFacts {
+    let named = match user {
         None => None,
         Some(name) => {
             let mut id = Command::new("id");
@@ -88,7 +87,6 @@ async fn hidden(job: &Job, user: Option<Option<&str>>, given_model: bool) -> Hid
     HiddenFacts {
         model: of_user.and_then(|(name, _)| readable(job, name)),
         user: named,
-        may_name: user.is_some(),
         root: rustix::process::geteuid().is_root(),
         asked: job.job.hide_state,
         namespace: said(unshare, "unshare").await.map(|_| ()),
@@ -180,7 +178,7 @@ impl<'a> Program<'a> {
             env: &c.env,
             inherit: &c.inherit,
             cwd: &c.cwd,
-            user: None,
+            user: c.user.as_deref(),
         }
     }
 
@@ -190,7 +188,7 @@ impl<'a> Program<'a> {
             env: &c.env,
             inherit: &c.inherit,
             cwd: &c.cwd,
-            user: Some(c.user.as_deref()),
+            user: c.user.as_deref(),
         }
     }
 
@@ -200,7 +198,7 @@ impl<'a> Program<'a> {
             env: &c.env,
             inherit: &c.inherit,
             cwd: &c.cwd,
-            user: Some(c.user.as_deref()),
+            user: c.user.as_deref(),
         }
     }
 
@@ -210,7 +208,7 @@ impl<'a> Program<'a> {
             env: &s.env,
             inherit: &s.inherit,
             cwd: &s.cwd,
-            user: Some(s.user.as_deref()),
+            user: s.user.as_deref(),
         }
     }
 

@@ -186,17 +186,13 @@ fn hidden(at: &str, of: &HiddenFacts) -> Check {
         (None, HideState::Require, true, _) => Check::fail(
             NAME,
             format!("[job] hide_state is \"require\", and {at} runs as root, who sees everything"),
-            match of.may_name {
-                true => format!("name a `user` in [{at}]"),
-                false => "start robustd as another user than root".to_owned(),
-            },
+            format!("name a `user` in [{at}]"),
         ),
-        (None, HideState::Auto, true, _) if of.may_name => Check::warn(
+        (None, HideState::Auto, true, _) => Check::warn(
             NAME,
             sees("it runs as root"),
             format!("name a `user` in [{at}], or start robustd as another user than root"),
         ),
-        (None, HideState::Auto, true, _) => Check::ok(NAME, sees("it runs as root")),
         (None, _, false, Ok(())) => Check::ok(NAME, format!("{at} sees its own folders alone")),
         (None, HideState::Require, false, Err(reason)) => Check::fail(
             NAME,

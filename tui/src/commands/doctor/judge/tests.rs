@@ -123,7 +123,6 @@ fn a_program_that_sees_the_jobs_secrets_is_said_with_the_way_out() {
         with_engines("state hidden", |c, _| {
             c.hidden = Some(HiddenFacts {
                 user: user.map(|known| ("rl".to_owned(), known)),
-                may_name: true,
                 root,
                 asked,
                 namespace: namespace.then_some(()).ok_or_else(|| "no".to_owned()),
@@ -162,7 +161,6 @@ fn a_model_that_a_programs_user_may_not_read_is_said_before_the_program_fails_fo
         with_engines("model readable", |c, _| {
             c.hidden = Some(HiddenFacts {
                 user: Some(("rl".to_owned(), Ok(()))),
-                may_name: true,
                 root: true,
                 asked: HideState::Auto,
                 namespace: Ok(()),
