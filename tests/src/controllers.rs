@@ -395,6 +395,12 @@ fn private(path: &Path, text: &str) {
 
 impl Drop for Controllers {
     fn drop(&mut self) {
+        // Of a test that fails all of them, where they are wanted.
+        if let Some(folder) = std::env::var_os("ROBUST_TEST_LOGS")
+            && std::thread::panicking()
+        {
+            self.keep_logs(Path::new(&folder));
+        }
         let daemons = self.daemons.iter_mut().flatten();
         for child in daemons.chain(self.nodes.iter_mut().map(|node| &mut node.child)) {
             let _ = child.kill();

@@ -16,6 +16,7 @@ mod programs;
 mod slow;
 mod terminal;
 mod torch;
+mod trial;
 mod weights;
 
 pub use capture::Capture;
@@ -32,6 +33,7 @@ pub use programs::{bin, cache, fixture};
 pub use slow::SlowLoopback;
 pub use terminal::{Terminal, has_tmux};
 pub use torch::{example, start_torch, torch_job, torch_python};
+pub use trial::{Left, Trial};
 
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
