@@ -347,17 +347,12 @@ impl Controllers {
         std::fs::read_to_string(self.dir.path().join(format!("{name}.log"))).unwrap_or_default()
     }
 
-    /// Copies all logs to a folder.
+    /// Copies all logs to a folder, and those of the nodes' roles.
     pub fn keep_logs(&self, folder: &Path) {
-        std::fs::create_dir_all(folder).expect("the folder for logs");
-        for entry in std::fs::read_dir(self.dir.path())
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
-            if entry.path().extension().is_some_and(|e| e == "log") {
-                std::fs::copy(entry.path(), folder.join(entry.file_name())).expect("a log");
-            }
+        copy_logs(self.dir.path(), folder);
+        for node in &self.nodes {
+            let of_roles = self.node_dir(&node.name).join("logs");
+            copy_logs(&of_roles, &folder.join(&node.name));
         }
     }
 
@@ -378,6 +373,15 @@ impl Controllers {
             }
         }
         text
+    }
+}
+
+fn copy_logs(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("the folder for logs");
+    for entry in std::fs::read_dir(from).into_iter().flatten().flatten() {
+        if entry.path().extension().is_some_and(|e| e == "log") {
+            std::fs::copy(entry.path(), to.join(entry.file_name())).expect("a log");
+        }
     }
 }
 

@@ -239,10 +239,7 @@ fn has(kept: &StoredTrajectory, shown: &Turns) -> bool {
         spans.map(|span| span.ids.len()).sum()
     };
     let at_least = kept.turns.len() >= shown.count && tokens(&kept.turns) >= shown.tokens;
-    let ended = kept
-        .finished
-        .as_ref()
-        .map(|finish| f64::from(finish.reward));
+    let ended = kept.finished.as_ref().map(|finish| finish.reward);
     at_least && (shown.ended.is_none() || (shown.ended == ended && kept.turns.len() == shown.count))
 }
 
