@@ -21,6 +21,9 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 /// Between two tries to reach etcd.
 const RETRY: Duration = Duration::from_millis(100);
+/// One whose store is behind the log lets the others ask for the leader's place first: it would have to read the rest before
+/// it leads. So long at most, for they may all be gone.
+const BEHIND: Duration = Duration::from_secs(2);
 /// An error of etcd that lasts is said so often.
 const SAID_EVERY: u32 = 50;
 
@@ -307,6 +310,7 @@ impl Following<'_> {
 
     /// Asks for the leader's place.
     async fn ask(&mut self) -> Acted {
+        self.tail.catch_up(BEHIND).await;
         let asked = self.clock.now();
         let ttl = self.setting.timing.lease;
         let lease = match self.arbiter.grant(ttl).await {
