@@ -23,7 +23,7 @@ PROGRAMS := robustd robustctl robust-worker robust-shim robust-calc robust-weigh
 DEMO_BINS := -p robustd -p robustctl -p robust-worker
 BINS := $(DEMO_BINS) -p robust-shim -p robust-weights
 
-.PHONY: all setup setup-tests python build man install demo demo-vllm demo-sglang demo-torch demo-environment demo-own-loop demo-torch-vllm demo-trl test test-trl test-engines test-device test-upgrade test-fast soak asan fuzz fuzz-smoke bench bench-engines dist dist-test sbom fmt lint doc docs deny advisories clean
+.PHONY: all setup setup-tests python build man install demo demo-vllm demo-sglang demo-torch demo-environment demo-own-loop demo-torch-vllm demo-trl test test-trl test-engines test-device test-upgrade test-fast soak soak-ha asan fuzz fuzz-smoke bench bench-ha bench-engines dist dist-test sbom fmt lint doc docs deny advisories clean
 
 all: build
 
@@ -149,6 +149,23 @@ bench: setup python
 	@scripts/bench_peers.py "$(TARGET_DIR)/release" "$(TARGET_DIR)/bench/weights.json"
 	@scripts/torch.sh --run scripts/bench_torch.py "$(TARGET_DIR)/release" "$(TARGET_DIR)/bench/hosting.json"
 	@scripts/torch.sh --run scripts/bench_launchers.py "$(TARGET_DIR)/release" "$(TARGET_DIR)/bench/hosting.json"
+
+# What the death of the controller that leads costs, of its process and of its whole machine (network namespaces, so root;
+# a quarter of an hour): target/bench/ha.json.
+HA_DEATHS ?= 100
+HA_MACHINES ?= 20
+bench-ha: setup-tests
+	$(CARGO) build --locked --release $(BINS) --bins
+	@mkdir -p "$(TARGET_DIR)/bench"
+	ROBUST_PROGRAMS="$(abspath $(TARGET_DIR))/release" $(CARGO) run --locked --quiet -p robust-tests --example bench_ha -- \
+	  --deaths $(HA_DEATHS) --machines $(HA_MACHINES) --out "$(TARGET_DIR)/bench/ha.json"
+
+# The same with a thousand deaths, then HA_ROUNDS of each other way in which machines, disks, nets and etcd fail (hours).
+HA_ROUNDS ?= 100
+soak-ha:
+	@$(MAKE) bench-ha HA_DEATHS=1000 HA_MACHINES=200
+	ROBUST_PROGRAMS="$(abspath $(TARGET_DIR))/release" ROBUST_HA_ROUNDS=$(HA_ROUNDS) $(CARGO) test --locked -p robust-tests \
+	  --test controllers_struck -- --nocapture --test-threads=1
 
 # What hosting the real engines costs, and how fast they are back when they are killed (half an hour).
 bench-engines: setup

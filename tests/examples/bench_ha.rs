@@ -14,18 +14,11 @@
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use nix::sys::signal::Signal;
-use robust_tests::{Controllers, JobFile, Observer, now_us};
-use robustd::store::Store;
+use robust_tests::{Controllers, Trial, now_us};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-/// Longer than the job of any bench.
-const STEPS: i64 = 10_000_000;
-const PER_STEP: usize = 16;
-/// The longest that anything is waited for.
-const PATIENCE: Duration = Duration::from_secs(120);
 /// Steps between a failover and the next kill.
 const STEPS_BETWEEN: u64 = 3;
 
@@ -76,21 +69,6 @@ enum Kind {
     Machine,
 }
 
-/// Every role on any of the nodes, and room for those of the machine that dies.
-fn job(kind: Kind) -> JobFile {
-    const SMALL: &[(&str, i64)] = &[("train", 1), ("rollout", 1), ("agent", 1)];
-    const MORE: &[(&str, i64)] = &[("train", 1), ("rollout", 2), ("agent", 1)];
-    let job = JobFile::small().set("job", "steps", STEPS);
-    match kind {
-        Kind::Process => job.nodes(&[("a", SMALL), ("b", MORE)]),
-        Kind::Machine => job
-            .nodes(&[("a", SMALL), ("b", SMALL), ("c", SMALL)])
-            .set("trainer", "ranks", 1)
-            .set("rollout", "replicas", 2)
-            .set("checkpoint", "publish_after", "replica"),
-    }
-}
-
 /// What one death brought.
 struct Death {
     at_us: u64,
@@ -99,22 +77,16 @@ struct Death {
 }
 
 fn measure(kind: Kind, count: usize, logs: Option<&Path>) -> Option<Value> {
-    let mut all = match kind {
-        Kind::Process => Controllers::start(&job(kind), 3)?,
-        Kind::Machine => Controllers::on_machines(&job(kind), 3)?,
+    let mut trial = match kind {
+        Kind::Process => Trial::start()?,
+        Kind::Machine => Trial::on_machines()?,
     };
-    match kind {
-        Kind::Process => ["a", "b"].iter().for_each(|node| all.join(node)),
-        Kind::Machine => all.join_all(),
-    }
-    all.until("the job to be at work", is_at_work);
-    let observer = all.observe();
     let load_before = load();
     let bar = ProgressBar::new(u64::try_from(count).unwrap());
     bar.set_style(ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {eta}").unwrap());
     let mut deaths = Vec::new();
     for _ in 0..count {
-        let death = die(kind, &mut all, &observer);
+        let death = die(kind, &mut trial);
         let took = seconds(death.failover_us);
         deaths.push(death);
         bar.set_message(format!("failover in {took:.2} s"));
@@ -128,31 +100,26 @@ fn measure(kind: Kind, count: usize, logs: Option<&Path>) -> Option<Value> {
     }
     bar.finish_and_clear();
     let load_after = load();
-    let (leader, _) = all.until("one to lead", |_| true);
-    let history = std::sync::Arc::clone(observer.history());
-    drop(observer);
-    all.stop(leader);
+    let (left, all) = trial.end();
     if let Some(folder) = logs {
         all.keep_logs(folder);
     }
-    let (store, _) = Store::open(&all.state_dir(leader)).expect("its daemon has ended");
-    let disagreement = history.check(&store, PER_STEP);
-    let commits: Vec<u64> = store.steps().unwrap().iter().map(|s| s.at.0).collect();
+    let (found, commits) = (left.disagreement, left.commits_us);
     let step_us = median_between(&commits);
     let gaps = deaths.iter().map(|death| around(&commits, death.at_us));
     let (stalls, next): (Vec<_>, Vec<_>) = gaps
         .map(|(before, after, at)| (after.saturating_sub(before + step_us), after - at))
         .unzip();
-    let (statuses, trajectories, requests) = history.extent();
+    let (statuses, trajectories, requests) = left.compared;
     Some(json!({
         "deaths": count,
         "failover_s": spread(deaths.iter().map(|d| d.failover_us).collect()),
         "next_commit_s": spread(next),
         "stall_of_training_s": spread(stalls),
         "roles_restarted_elsewhere": deaths.iter().map(|d| d.restarted).sum::<usize>(),
-        "turns_lost": disagreement.turns_lost,
-        "double_consumed": disagreement.double_consumed,
-        "disagreements": disagreement.all,
+        "turns_lost": found.turns_lost,
+        "double_consumed": found.double_consumed,
+        "disagreements": found.all,
         "compared": {"statuses": statuses, "trajectories": trajectories, "requests_done": requests},
         "steps": commits.len(),
         "step_s": seconds(step_us),
@@ -162,33 +129,21 @@ fn measure(kind: Kind, count: usize, logs: Option<&Path>) -> Option<Value> {
 }
 
 /// The leader dies, another one goes on, and what died is started again and follows.
-fn die(kind: Kind, all: &mut Controllers, observer: &Observer) -> Death {
-    let (leader, status) = all.until("the job to be whole", is_at_work);
-    let asker = all.asker(leader);
-    asker.look_at_turns(observer.history(), step(&status));
-    let before: BTreeSet<i32> = pids(kind, all, leader);
-    let epoch = asker.epoch();
+fn die(kind: Kind, trial: &mut Trial) -> Death {
+    let (leader, epoch, step) = trial.leader();
+    let before = pids(kind, &trial.all, leader);
     let at_us = now_us();
     match kind {
-        Kind::Process => all.signal(leader, Signal::SIGKILL),
-        Kind::Machine => all.kill_machine(leader),
+        Kind::Process => trial.all.signal(leader, Signal::SIGKILL),
+        Kind::Machine => trial.all.kill_machine(leader),
     }
-    let shown = until("another controller to lead", all, || {
-        observer.history().first_of_later(epoch, at_us)
-    });
+    let shown = trial.another_leads(epoch, at_us);
     match kind {
-        Kind::Process => all.launch(leader),
-        Kind::Machine => all.boot(leader),
+        Kind::Process => trial.all.launch(leader),
+        Kind::Machine => trial.all.boot(leader),
     }
-    let goal = shown.step.max(step(&status)) + STEPS_BETWEEN;
-    until("the job to go on", all, || {
-        observer.history().last().filter(|shown| shown.step >= goal)
-    });
-    until("the one that died to follow", all, || {
-        let said = all.said(leader, &["status"]);
-        said.contains(" leads it: ask there").then_some(())
-    });
-    let after = pids(kind, all, leader);
+    trial.goes_on_from(shown.step.max(step), STEPS_BETWEEN);
+    let after = pids(kind, &trial.all, leader);
     Death {
         at_us,
         failover_us: shown.answer.answered_us - at_us,
@@ -196,37 +151,13 @@ fn die(kind: Kind, all: &mut Controllers, observer: &Observer) -> Death {
     }
 }
 
+/// The roles that the death of this leader does not strike.
 fn pids(kind: Kind, all: &Controllers, leader: usize) -> BTreeSet<i32> {
     let roles = match kind {
         Kind::Process => all.roles(),
         Kind::Machine => all.roles_elsewhere(leader),
     };
     roles.into_iter().map(|(pid, _)| pid).collect()
-}
-
-fn until<T>(what: &str, all: &Controllers, mut found: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(found) = found() {
-            return found;
-        }
-        let passed = begun.elapsed() < PATIENCE;
-        assert!(passed, "waited {PATIENCE:?} for {what}\n{}", all.logs());
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-fn step(status: &Value) -> u64 {
-    status["step"].as_u64().unwrap_or(0)
-}
-
-/// Every role has a slot and serves, and every node is here.
-fn is_at_work(status: &Value) -> bool {
-    let roles = status["roles"].as_array().cloned().unwrap_or_default();
-    let nodes = status["nodes"].as_array().cloned().unwrap_or_default();
-    step(status) > 0
-        && roles.iter().all(|role| role["state"] == "running")
-        && nodes.iter().all(|node| node["state"] == "here")
 }
 
 /// The last commit before an instant, the first one after it, and the instant.

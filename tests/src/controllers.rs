@@ -466,17 +466,12 @@ impl Controllers {
         std::fs::read_to_string(self.dir.path().join(format!("{name}.log"))).unwrap_or_default()
     }
 
-    /// Copies all logs to a folder.
+    /// Copies all logs to a folder, and those of the nodes' roles.
     pub fn keep_logs(&self, folder: &Path) {
-        std::fs::create_dir_all(folder).expect("the folder for logs");
-        for entry in std::fs::read_dir(self.dir.path())
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
-            if entry.path().extension().is_some_and(|e| e == "log") {
-                std::fs::copy(entry.path(), folder.join(entry.file_name())).expect("a log");
-            }
+        copy_logs(self.dir.path(), folder);
+        for node in &self.nodes {
+            let of_roles = self.node_dir(&node.name).join("logs");
+            copy_logs(&of_roles, &folder.join(&node.name));
         }
     }
 
@@ -511,6 +506,15 @@ fn leader_of(status: &Value) -> Option<usize> {
     name.strip_prefix('c')?.parse().ok()
 }
 
+fn copy_logs(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("the folder for logs");
+    for entry in std::fs::read_dir(from).into_iter().flatten().flatten() {
+        if entry.path().extension().is_some_and(|e| e == "log") {
+            std::fs::copy(entry.path(), to.join(entry.file_name())).expect("a log");
+        }
+    }
+}
+
 fn private(path: &Path, text: &str) {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
@@ -525,6 +529,12 @@ fn private(path: &Path, text: &str) {
 
 impl Drop for Controllers {
     fn drop(&mut self) {
+        // Of a test that fails all of them, where they are wanted.
+        if let Some(folder) = std::env::var_os("ROBUST_TEST_LOGS")
+            && std::thread::panicking()
+        {
+            self.keep_logs(Path::new(&folder));
+        }
         let daemons = self.daemons.iter_mut().flatten();
         for child in daemons.chain(self.nodes.iter_mut().map(|node| &mut node.child)) {
             let _ = child.kill();

@@ -239,10 +239,7 @@ fn has(kept: &StoredTrajectory, shown: &Turns) -> bool {
         spans.map(|span| span.ids.len()).sum()
     };
     let at_least = kept.turns.len() >= shown.count && tokens(&kept.turns) >= shown.tokens;
-    let ended = kept
-        .finished
-        .as_ref()
-        .map(|finish| f64::from(finish.reward));
+    let ended = kept.finished.as_ref().map(|finish| finish.reward);
     at_least && (shown.ended.is_none() || (shown.ended == ended && kept.turns.len() == shown.count))
 }
 
@@ -264,11 +261,18 @@ fn steps_in_order(shown: &[Shown], found: &mut Disagreement) {
     }
 }
 
+/// A leader shows its status as it was so long ago at most, on a busy machine; one of a later term begins with what is kept.
+const STATUS_AGE_US: u64 = 2_000_000;
+
 fn requests(seen: &Seen, found: &mut Disagreement) {
     for (at, request) in seen.requests.iter().enumerate().filter(|(_, r)| r.done) {
         let until = seen.requests.get(at + 1).map(|next| next.answer.asked_us);
         let shows_otherwise = seen.shown.iter().find(|shown| {
-            shown.answer.asked_us > request.answer.answered_us
+            let age = match shown.answer.epoch == request.answer.epoch {
+                true => STATUS_AGE_US,
+                false => 0,
+            };
+            shown.answer.asked_us > request.answer.answered_us + age
                 && until.is_none_or(|until| shown.answer.answered_us < until)
                 && shown.answer.epoch >= request.answer.epoch
                 && shown.quarantined.is_some_and(|q| q != request.value)

@@ -17,6 +17,7 @@ mod programs;
 mod slow;
 mod terminal;
 mod torch;
+mod trial;
 mod weights;
 
 pub use capture::Capture;
@@ -33,6 +34,7 @@ pub use programs::{bin, cache, fixture};
 pub use slow::SlowLoopback;
 pub use terminal::{Terminal, has_tmux};
 pub use torch::{example, start_torch, torch_job, torch_python};
+pub use trial::{Left, Trial};
 
 use crate::passable::passable;
 use nix::sys::signal::{Signal, kill, killpg};

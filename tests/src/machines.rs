@@ -63,8 +63,8 @@ impl Partition {
 impl Controllers {
     /// Starts a node on each machine, one after the other, so that it is known which roles are where.
     pub fn join_all(&mut self) {
-        for machine in 0..self.count() {
-            self.join_on(NODES[machine], machine);
+        for (machine, node) in NODES.iter().enumerate().take(self.count()) {
+            self.join_on(node, machine);
             self.until("the node to be here", |status| is_here(status, machine));
         }
     }

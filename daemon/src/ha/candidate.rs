@@ -1,7 +1,6 @@
 //! A candidate that does not lead: it follows the log, and the leader's signs.
 use super::keeper::Keeper;
 use super::lead::Lead;
-use super::others::Others;
 use super::setting::{HaError, Setting, Since};
 use super::signs::Signs;
 use super::site::{Advert, Head, Keys, Sign, kept, read};
@@ -24,10 +23,11 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 /// Between two tries to reach etcd.
 const RETRY: Duration = Duration::from_millis(100);
+/// One whose store is behind the log lets the others ask for the leader's place first: it would have to read the rest before
+/// it leads. So long at most, for they may all be gone.
+const BEHIND: Duration = Duration::from_secs(2);
 /// An error of etcd that lasts is said so often.
 const SAID_EVERY: u32 = 50;
-/// Who lacks some of the log that another candidate has lets that one ask for the place first, for so long.
-const COURTESY: Duration = Duration::from_millis(150);
 
 /// How following ended.
 #[derive(Debug)]
@@ -78,12 +78,10 @@ impl Candidate {
             tail,
             standby,
             signs: Signs::new(setting)?,
-            others: Others::default(),
             takeover: Takeover::new(clock),
             told,
             sign: None,
             run: None,
-            was_courteous: false,
             failures: 0,
             over: None,
         };
@@ -225,15 +223,12 @@ struct Following<'a> {
     tail: Tail,
     standby: Standby,
     signs: Signs,
-    others: Others,
     takeover: Takeover,
     told: UnboundedSender<Event>,
     /// The change of the leader's last sign that was seen.
     sign: Option<Revision>,
     /// The life of the job whose log is followed.
     run: Option<String>,
-    /// Whether somebody else was let go first since the place was free.
-    was_courteous: bool,
     failures: u32,
     over: Option<String>,
 }
@@ -266,9 +261,7 @@ impl Following<'_> {
         let leader = entries.iter().find(|entry| entry.key == self.keys.leader());
         let leader = leader.map(leader_of);
         let mut act = self.see(leader);
-        // Whether a candidate whose entry is only read lives, its next sign says.
-        let members = self.keys.members();
-        for entry in entries.into_iter().filter(|e| !e.key.starts_with(&members)) {
+        for entry in entries {
             act = act.or(self.put(entry));
         }
         act
@@ -315,11 +308,6 @@ impl Following<'_> {
                     "the log's head is of a later build: this controller cannot follow it"
                 ),
             }
-        } else if let Some(name) = entry.key.strip_prefix(&self.keys.members()) {
-            if let Some(member) = read(&entry.value).filter(|_| name != self.setting.advert.name) {
-                self.others.signed(name, &member, self.clock.now());
-            }
-            return None;
         } else if !is_sign || self.sign.is_some_and(|seen| seen >= entry.modified) {
             return None;
         }
@@ -347,12 +335,7 @@ impl Following<'_> {
 
     /// Asks for the leader's place.
     async fn ask(&mut self) -> Acted {
-        let (applied, now) = (self.tail.applied(), self.clock.now());
-        let silence = self.setting.timing.silence;
-        if !self.was_courteous && self.others.are_ahead(applied, now, silence) {
-            self.was_courteous = true;
-            sleep(COURTESY).await;
-        }
+        self.tail.catch_up(BEHIND).await;
         let asked = self.clock.now();
         let ttl = self.setting.timing.lease;
         let lease = match self.arbiter.grant(ttl).await {
@@ -383,7 +366,6 @@ impl Following<'_> {
     /// Somebody else was first, or nobody knows: what there is now is read.
     async fn not_elected(&mut self) -> Acted {
         self.hear(Event::Lost);
-        self.was_courteous = false;
         match self.arbiter.read(&self.keys.leader()).await {
             Ok(entry) => {
                 let leader = entry.as_ref().map(leader_of);

@@ -10,7 +10,6 @@
 mod candidate;
 mod keeper;
 mod lead;
-mod others;
 mod roster;
 mod setting;
 mod signs;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// Between two tries to read the log.
 const RETRY: Duration = Duration::from_millis(250);
@@ -102,6 +102,18 @@ impl Tail {
     /// The number of the last group that its store has.
     pub fn applied(&self) -> u64 {
         *self.applied.borrow()
+    }
+
+    /// Waits until its store has all groups that it was told of, for so long at most.
+    pub async fn catch_up(&self, within: Duration) {
+        let mut applied = self.applied.clone();
+        let told = self
+            .heads
+            .borrow()
+            .as_ref()
+            .map_or(0, |head| head.at.number);
+        // One that came to its end is seen elsewhere.
+        let _ = timeout(within, applied.wait_for(|applied| *applied >= told)).await;
     }
 
     /// Whether it came to its end, which only an error brings about.

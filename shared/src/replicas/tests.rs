@@ -99,14 +99,14 @@ fn of_several_controllers_the_leaders_memory_is_no_copy_as_it_may_be_on_the_mach
         table.joined(place(node, "", ""), []);
     }
     snapshot(&mut table, 1, &["a", "b"]);
-    assert_eq!(orders(&mut table), [order("b", 1, 0), order("c", 1, 1)]);
+    assert_eq!(orders(&mut table), [order("c", 1, 0), order("a", 1, 1)]);
     assert_eq!(table.safety(Step(1)), Safety::Copying);
-    table.held("b", key(1, 0), 7);
-    table.held("c", key(1, 1), 7);
+    table.held("c", key(1, 0), 7);
+    table.held("a", key(1, 1), 7);
     assert_eq!(table.safety(Step(1)), Safety::Safe(Spread::Machines));
-    // The machine of a rank is gone: what it had is copied from the leader, as long as that lives.
+    // The machine of a rank is gone: what it had is copied once more, as long as the leader lives.
     table.left("a");
-    assert_eq!(orders(&mut table), [order("c", 1, 0)]);
+    assert_eq!(orders(&mut table), [order("b", 1, 0), order("c", 1, 1)]);
     table.left("b");
     table.left("c");
     assert_eq!(table.safety(Step(1)), Safety::Alone);
