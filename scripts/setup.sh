@@ -105,6 +105,7 @@ if [ -n "$for_tests" ]; then
   fi
   daemon/remote/tests/s3/setup.sh "$CACHE/tests" >/dev/null || lacks "moto's S3 server could not be installed (the reason is above)"
   scripts/etcd.sh || lacks "etcd could not be fetched (the reason is above)"
+  scripts/slurm.sh || lacks "Slurm could not be fetched (the reason is above)"
 fi
 
 # --- libtorch ----------------------------------------------------------------------------------

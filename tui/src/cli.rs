@@ -13,6 +13,7 @@ mod restart;
 mod roles;
 mod run;
 mod sim;
+mod slurm;
 mod steer;
 mod stop;
 mod store;
@@ -38,6 +39,9 @@ pub use restart::{RestartArgs, RestartTarget};
 pub use roles::RolesArgs;
 pub use run::RunArgs;
 pub use sim::{PaperArgs, ReplayArgs, ScaleRunArgs, SearchArgs, SimArgs, SimCommand, WeightsArgs};
+#[cfg(test)]
+pub use slurm::FolderArgs;
+pub use slurm::{AskArgs, GrowArgs, ShrinkArgs, SlurmCommand, SubmitArgs};
 pub use steer::{EngineArgs, NodeArgs, RestoreSlotArgs, ScaleArgs, UpdateArgs};
 pub use stop::StopArgs;
 pub use store::StoreCommand;
@@ -161,6 +165,9 @@ pub enum Command {
     Store(StoreCommand),
     /// Run the controller in virtual time: the fault search, the paper's runs, scale, weights
     Sim(SimArgs),
+    /// A job on machines that Slurm lends: submit it, ask it, give it machines more, take some back
+    #[command(subcommand)]
+    Slurm(SlurmCommand),
     /// Check this machine before a job: driver, libraries, limits, disks, addresses, clocks
     Doctor(DoctorArgs),
     /// End the job and its daemon in order

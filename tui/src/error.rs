@@ -50,13 +50,14 @@ impl ExitCode {
                  `ckpt verify`, `store check`), an expectation of a drill or an invariant in `sim` does not hold"
             }
             Self::Usage => {
-                "wrong usage; a file that is named cannot be read, a checkpoint is not there"
+                "wrong usage; a file that is named cannot be read, a checkpoint is not there, Slurm's commands are not \
+                 there"
             }
             Self::NoDaemon => {
                 "no daemon reachable (the message names what was tried), or none that answers within 10 s"
             }
             Self::Refused => {
-                "refused by the daemon (the reason is printed); a protected job without --i-know"
+                "refused by the daemon or by Slurm (the reason is printed); a protected job without --i-know"
             }
             Self::Protocol => "protocol error: daemon and robustctl do not understand each other",
             Self::HungUp => "a drill was ended by SIGHUP",

@@ -162,7 +162,7 @@ fn node(n: &NodeView) -> v1::NodeStatus {
         accel: labels.accel.clone(),
         pools: spec.pools.clone().into_iter().collect(),
         lost: n.node.lost.iter().map(slot).collect(),
-        draining: n.node.draining.iter().map(slot).collect(),
+        draining: n.node.left_slots().iter().map(slot).collect(),
         instances: n.instances,
     }
 }

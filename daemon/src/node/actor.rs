@@ -22,6 +22,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 /// How long roles outlive their leader until a job says otherwise.
 const GRACE: Duration = Duration::from_secs(60);
+/// What the leader is told of a signal.
+const ASKED: &str = "its daemon was asked to end";
 
 /// Everything the node waits for.
 #[derive(Debug)]
@@ -91,7 +93,17 @@ pub(super) struct Actor {
     grace: Duration,
     away_since: Option<Instant>,
     joined_once: bool,
-    leaving: Option<(NodeEnd, Instant)>,
+    leaving: Option<Leaving>,
+}
+
+/// How a node goes.
+#[derive(Clone, Copy, Debug)]
+struct Leaving {
+    end: NodeEnd,
+    /// Until when its roles may move elsewhere; none: they were ended.
+    moves_until: Option<Instant>,
+    /// When it ends whatever is.
+    latest: Instant,
 }
 
 /// What an actor is made of.
@@ -280,6 +292,7 @@ impl Actor {
         for ended in std::mem::take(&mut self.ended) {
             self.say(Up::Exited(ended));
         }
+        self.say_leaving();
         self.upstream.send_replace(Some(upstream));
     }
 
@@ -376,20 +389,64 @@ impl Actor {
         }
     }
 
+    /// The first SIGTERM lets roles move elsewhere for a while, where the node was started so; all others end them.
     fn on_stop(&mut self, end: NodeEnd) {
+        let moves = end == NodeEnd::Terminated && self.leaving.is_none() && self.up.is_some();
+        if !moves || self.config.drain.is_zero() || self.memory.started.is_empty() {
+            return self.leave(end);
+        }
+        let until = Instant::now() + self.config.drain;
+        tracing::info!(
+            "asked to end: roles move elsewhere, for up to {:?}",
+            self.config.drain
+        );
+        self.leaving = Some(Leaving {
+            end,
+            moves_until: Some(until),
+            latest: until + super::run::LAST_WORDS,
+        });
+        self.say_leaving();
+    }
+
+    /// A leader that is joined anew takes a node for one that stays.
+    fn say_leaving(&self) {
+        if self.leaving.is_some_and(|l| l.moves_until.is_some()) {
+            self.say(Up::Leaving(v1::NodeLeaving {
+                reason: ASKED.to_owned(),
+            }));
+        }
+    }
+
+    fn leave(&mut self, end: NodeEnd) {
         tracing::info!("asked to end: the leader is told, roles are ended");
         self.say(Up::Leave(v1::NodeLeave {
-            reason: "its daemon was asked to end".to_owned(),
+            reason: ASKED.to_owned(),
         }));
         self.kill_all();
-        self.leaving = Some((end, Instant::now() + super::run::LAST_WORDS));
+        self.leaving = Some(Leaving {
+            end,
+            moves_until: None,
+            latest: Instant::now() + super::run::LAST_WORDS,
+        });
     }
 
     /// Whether the node has left: its roles have ended, and the leader knows or takes too long.
-    fn left(&self) -> Option<Result<NodeEnd, NodeError>> {
-        let (end, latest) = self.leaving?;
+    fn left(&mut self) -> Option<Result<NodeEnd, NodeError>> {
+        let leaving = self.leaving?;
+        let now = Instant::now();
+        if let Some(until) = leaving.moves_until {
+            if !self.memory.started.is_empty() && now < until {
+                return None;
+            }
+            match self.memory.started.len() {
+                0 => tracing::info!("nothing runs here any more"),
+                still => tracing::warn!("{still} roles found no place elsewhere in time"),
+            }
+            self.leave(leaving.end);
+            return None;
+        }
         let over = self.memory.started.is_empty() && self.up.is_none();
-        (over || Instant::now() >= latest).then_some(Ok(end))
+        (over || now >= leaving.latest).then_some(Ok(leaving.end))
     }
 
     /// Removes what only a running job needs.

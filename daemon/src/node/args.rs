@@ -2,6 +2,7 @@
 use clap::Args;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 /// The part of the command line that is about being a node.
 #[derive(Clone, Debug, Default, Args)]
@@ -20,6 +21,10 @@ pub struct JoinArgs {
     /// Slots by pool: train=2,rollout=1 [default: those the job file gives the node of this name]
     #[arg(long, requires = "join", value_delimiter = ',')]
     pub pools: Vec<String>,
+    /// After SIGTERM, wait up to so long until this node's roles run elsewhere, where there are slots for them, and leave
+    /// then; SIGINT and a second signal do not wait
+    #[arg(long, requires = "join", value_name = "SECONDS", default_value_t = 0)]
+    pub drain: u64,
 }
 
 /// How a node joins.
@@ -39,6 +44,8 @@ pub struct NodeConfig {
     pub pools: BTreeMap<String, u32>,
     /// Where its roles can be reached; none: the address from which it reaches the leader.
     pub advertise: Option<IpAddr>,
+    /// How long it waits for its roles to move before it leaves.
+    pub drain: Duration,
 }
 
 /// What is wrong with the command line.
@@ -88,6 +95,7 @@ impl NodeConfig {
             accel: String::new(),
             pools: BTreeMap::new(),
             advertise,
+            drain: Duration::from_secs(args.drain),
         };
         for given in &args.labels {
             let value = match given.split_once('=') {

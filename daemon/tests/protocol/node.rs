@@ -235,6 +235,7 @@ async fn live_under(leads: Leads) -> (Result<NodeEnd, NodeError>, Vec<Up>) {
         accel: String::new(),
         pools: [("rollout".to_owned(), 1)].into(),
         advertise: None,
+        drain: std::time::Duration::ZERO,
     };
     let parts = NodeParts {
         config,

@@ -5636,7 +5636,10 @@ pub struct ClockReply {
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NodeMessage {
-    #[prost(oneof = "node_message::Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 90")]
+    #[prost(
+        oneof = "node_message::Body",
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 90"
+    )]
     pub body: ::core::option::Option<node_message::Body>,
 }
 /// Nested message and enum types in `NodeMessage`.
@@ -5669,6 +5672,9 @@ pub mod node_message {
         /// it could not be had, or is not there any more
         #[prost(message, tag = "11")]
         NotHeld(super::ShardNotHeld),
+        /// it will leave; said again after it joined anew
+        #[prost(message, tag = "12")]
+        Leaving(super::NodeLeaving),
         #[prost(message, tag = "90")]
         LogRead(super::LogRead),
     }
@@ -5821,6 +5827,14 @@ pub struct DeviceReport {
     /// incarnations whose processes compute on it
     #[prost(uint64, repeated, tag = "3")]
     pub users: ::prost::alloc::vec::Vec<u64>,
+}
+/// Nobody new is to come to it, and who is there is to move where he can.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeLeaving {
+    #[prost(string, tag = "1")]
+    pub reason: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

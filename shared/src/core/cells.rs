@@ -360,7 +360,8 @@ fn gang_column_of(role: Role, event: &RoleEvent) -> Option<usize> {
 fn node_column(event: &NodeEvent) -> usize {
     match event {
         NodeEvent::Beat => 1,
-        NodeEvent::Left { .. } => 2,
+        // That it will, or that it does.
+        NodeEvent::Leaving { .. } | NodeEvent::Left { .. } => 2,
         NodeEvent::Hardware { .. } => 3,
     }
 }

@@ -227,6 +227,12 @@ impl Core {
         match event {
             // Of one that is lost too: it is heard of again before it joins.
             NodeEvent::Beat => self.s.roster.beat(from, self.now),
+            NodeEvent::Leaving { reason } => {
+                // The leader's own never leaves, and one that is gone has left already.
+                if from != NodeId::LEADER && state == NodeState::Here {
+                    self.on_node_leaving(from, &reason);
+                }
+            }
             NodeEvent::Left { reason } => {
                 // The leader's own never leaves, and one that is gone cannot again.
                 if from != NodeId::LEADER && state == NodeState::Here {
@@ -250,7 +256,7 @@ impl Input {
         match self {
             Input::NodeJoined { .. } | Input::StoodStill => true,
             Input::Node(_, event) => match event {
-                NodeEvent::Beat | NodeEvent::Left { .. } => true,
+                NodeEvent::Beat | NodeEvent::Leaving { .. } | NodeEvent::Left { .. } => true,
                 NodeEvent::Hardware { .. } => false,
             },
             Input::Start

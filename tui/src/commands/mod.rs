@@ -19,6 +19,7 @@ mod roles;
 mod rules;
 mod run;
 mod sim;
+mod slurm;
 mod status;
 mod stop;
 mod store;
@@ -72,6 +73,9 @@ pub async fn run(args: Args) -> Result<(), CliError> {
     if let Command::Ckpt(command) = &command {
         return ckpt::run(command, &global).await;
     }
+    if let Command::Slurm(command) = command {
+        return slurm::run(command, global.json).await;
+    }
     let endpoint = Endpoint::resolve(
         global.state_dir.as_deref(),
         global.connect.as_deref(),
@@ -113,7 +117,8 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         | Command::Doctor(_)
         | Command::Drill(_)
         | Command::Man(_)
-        | Command::Sim(_) => Ok(()),
+        | Command::Sim(_)
+        | Command::Slurm(_) => Ok(()),
     }
 }
 

@@ -214,6 +214,11 @@ impl Driver {
             Up::Samples(samples) => self.on_node_samples(node, &samples),
             Up::Held(held) => self.on_held(node, &held),
             Up::NotHeld(not_held) => self.on_not_held(node, not_held),
+            Up::Leaving(said) => {
+                let reason = said.reason;
+                let leaving = Input::Node(node, NodeEvent::Leaving { reason });
+                self.inputs.push_back(leaving);
+            }
             Up::Leave(leave) => self.on_node_left(node, leave.reason),
             // The service lets it say that once.
             Up::Standing(_) => {}

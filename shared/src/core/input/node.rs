@@ -8,6 +8,11 @@ use serde::{Deserialize, Serialize};
 pub enum NodeEvent {
     /// Its daemon is alive.
     Beat,
+    /// Its daemon says that it will leave: nobody new comes to it, and who is there moves when he can.
+    Leaving {
+        /// Why.
+        reason: String,
+    },
     /// Its daemon says that it leaves; its role processes end with it.
     Left {
         /// Why.

@@ -72,6 +72,7 @@ fn no_slot(ask: &Ask<'_>, role: Role, missing: u32) -> Refusal {
         let state = match (n.open(), n.cordoned) {
             (true, _) => format!("{} free", here.count()),
             (false, true) => "cordoned".to_owned(),
+            (false, false) if n.leaving => "about to leave".to_owned(),
             (false, false) => n.state.word().to_owned(),
         };
         format!("`{}`: {state}", n.spec.name)

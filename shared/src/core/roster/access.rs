@@ -158,6 +158,12 @@ impl Roster {
         node.is_some_and(|n| n.draining.insert(key))
     }
 
+    /// Nobody new comes to a node, and who is there leaves when he can. Returns whether that is news.
+    pub fn node_is_leaving(&mut self, node: NodeId) -> bool {
+        let node = self.nodes.get_mut(node);
+        node.is_some_and(|n| !std::mem::replace(&mut n.leaving, true))
+    }
+
     /// A slot may be used again.
     pub fn restore_slot(&mut self, slot: &SlotRef) {
         let key = (slot.pool.clone(), slot.index);

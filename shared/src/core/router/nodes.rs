@@ -72,6 +72,16 @@ impl Core {
         self.event(Severity::Info, "node", None, text);
     }
 
+    /// Whoever is there moves as from a slot that is about to fail (`slots`).
+    pub(in crate::core) fn on_node_leaving(&mut self, node: NodeId, reason: &str) {
+        if !self.s.roster.node_is_leaving(node) {
+            return;
+        }
+        let name = self.node(node).map_or("?", |n| n.name.as_str());
+        let text = format!("node {name} will leave ({reason}): what runs there moves elsewhere");
+        self.event(Severity::Info, "node", None, text);
+    }
+
     pub(in crate::core) fn on_node_left(&mut self, node: NodeId, reason: &str) {
         self.node_gone(node, NodeState::Left, &format!("left: {reason}"));
     }

@@ -54,7 +54,7 @@ impl Core {
             Role::Trainer if self.s.orders.planned().is_some() => {}
             Role::Trainer => {
                 let ranks = self.s.roster.instances().count(Role::Trainer);
-                let why = format!("{id} leaves its slot before that fails");
+                let why = format!("{id} leaves its slot before that is gone");
                 // Nothing else is planned, which is all that it could be refused for.
                 let _ = self.plan_change(Change {
                     leaves: true,
@@ -85,7 +85,7 @@ impl Core {
             // What was free is not any more, or its slot may be used again: it works on.
             return;
         }
-        self.replace(&[id], "it leaves its slot before that fails");
+        self.replace(&[id], "it leaves its slot before that is gone");
     }
 
     /// Gives an instance a slot, if there is one for it.

@@ -177,6 +177,9 @@ fn a_node_that_nobody_knows_is_not_heard() {
     };
     let events = [
         NodeEvent::Beat,
+        NodeEvent::Leaving {
+            reason: reason.clone(),
+        },
         NodeEvent::Left { reason },
         NodeEvent::Hardware {
             device: 0,

@@ -509,3 +509,46 @@ fn a_gang_that_lost_all_its_slots_moves_whole_to_where_there_is_room_for_it() {
     assert_eq!(homes[0], homes[1], "in one data centre");
     assert_eq!((w.committed(), w.incidents().len()), (4, 1));
 }
+
+#[test]
+fn a_node_that_will_leave_is_left_in_good_order_and_may_be_used_again_when_it_is_back() {
+    let full = [("train", 1), ("rollout", 1), ("agent", 1)];
+    let nodes = || {
+        let spare = [("train", 1), ("rollout", 1), ("agent", 1)];
+        vec![
+            node("a", "x", &full),
+            node("b", "x", &full),
+            node("c", "x", &spare),
+        ]
+    };
+    let config = CoreConfig {
+        rules: quick_rules().with(|r| r.node_lost.window.set(ms(1_000_000_000))),
+        ..small(Mode::Async, 60)
+    };
+    let mut w = on(nodes(), config);
+    step_two(&mut w);
+    let there = |w: &World| {
+        let all = w.core.s.roster.instances().iter();
+        let slots = all.filter_map(|i| i.slot());
+        slots.filter(|slot| slot.node == NodeId(1)).count()
+    };
+    assert!(there(&w) > 0);
+    let reason = "maintenance".to_owned();
+    w.feed(Input::Node(NodeId(1), NodeEvent::Leaving { reason }));
+    w.until("nobody is there", MINUTE, |w| there(w) == 0);
+    let reason = "it is over".to_owned();
+    w.feed(Input::Node(NodeId(1), NodeEvent::Left { reason }));
+    assert_eq!(w.incidents().len(), 0, "nothing was lost with it");
+    // Somebody needs a slot that only it has when it is back.
+    w.feed(Input::NodeJoined {
+        node: nodes().remove(1),
+        running: Vec::new(),
+    });
+    let moved = id(Role::Rollout, 1);
+    let left = lose(&mut w, moved);
+    w.until("it is back there", MINUTE, |w| {
+        slot(w, moved).is_some_and(|s| s != left)
+    });
+    assert_eq!(slot(&w, moved).unwrap().node, NodeId(1));
+    w.run_to_end();
+}

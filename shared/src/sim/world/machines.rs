@@ -193,9 +193,22 @@ impl World {
         }
     }
 
-    /// A node leaves the job with all its processes, and joins again later. One that is stopped goes on for that,
-    /// and says first what it could not say.
+    /// A node leaves the job with all its processes, and joins again later. Every other one says a while before that it
+    /// will.
     pub fn leave_node(&mut self, at: usize, for_: Duration) {
+        let well = |m: &Machine| m.trouble.is_none() && m.linked;
+        let well = at > 0 && self.machines.all.get(at).is_some_and(well);
+        let node = self.node_of(at).filter(|_| well);
+        if let Some(node) = node.filter(|_| for_.as_millis() % 2 == 1) {
+            let reason = "maintenance".to_owned();
+            self.feed(Input::Node(node, NodeEvent::Leaving { reason }));
+            return self.after(for_, Happening::NodeLeaves(at, for_));
+        }
+        self.leave_now(at, for_);
+    }
+
+    /// One that is stopped goes on for that, and says first what it could not say.
+    pub(super) fn leave_now(&mut self, at: usize, for_: Duration) {
         let frozen = |m: &Machine| m.trouble == Some(Trouble::Frozen) && m.linked;
         if self.machines.all.get(at).is_some_and(frozen) {
             let m = &mut self.machines.all[at];

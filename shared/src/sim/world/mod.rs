@@ -103,6 +103,8 @@ enum Happening {
     Beat(usize),
     Join(usize),
     NodeBack(usize),
+    /// One that said that it would.
+    NodeLeaves(usize, Duration),
     Mend,
     Durable(u32),
     DaemonBack(u32),
@@ -411,6 +413,7 @@ impl World {
             Happening::Join(at) => self.join(at),
             Happening::Mend => self.mend(),
             Happening::NodeBack(at) => self.node_back(at),
+            Happening::NodeLeaves(at, for_) => self.leave_now(at, for_),
             Happening::Durable(life) => self.durable(life),
             Happening::DaemonBack(life) => self.restart_daemon(life),
         }

@@ -16,7 +16,7 @@ pub(in crate::core) struct Slots {
     /// Slots a role's instance may be started in, in the order of nodes.
     free: [BTreeSet<SlotRef>; ROLES],
     of: [Vec<Option<SlotRef>>; ROLES],
-    /// Slots that are about to fail.
+    /// Slots that are left: they are about to fail, or their nodes to leave.
     draining: BTreeSet<SlotRef>,
 }
 
@@ -26,7 +26,7 @@ impl Slots {
         self.free[role as usize].iter()
     }
 
-    /// Slots that are about to fail.
+    /// Slots that are about to fail, or whose nodes are to leave.
     pub fn draining(&self) -> impl Iterator<Item = &SlotRef> {
         self.draining.iter()
     }
@@ -91,8 +91,7 @@ impl Slots {
             }
         }
         self.draining.retain(|slot| slot.node != node);
-        for (pool, index) in nodes.get(node).into_iter().flat_map(|n| &n.draining) {
-            let (pool, index) = (pool.clone(), *index);
+        for (pool, index) in nodes.get(node).into_iter().flat_map(|n| n.left_slots()) {
             self.draining.insert(SlotRef { node, pool, index });
         }
         let pools = nodes.get(node).map(|n| &n.spec.pools);

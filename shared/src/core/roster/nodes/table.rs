@@ -57,6 +57,9 @@ pub struct Node {
     /// Its slots that are about to fail: nobody new comes to them, until they are restored.
     #[serde(default)]
     pub draining: BTreeSet<(String, u32)>,
+    /// It said that it will leave: all its slots are as those, until it joins again.
+    #[serde(default)]
+    pub leaving: bool,
 }
 
 impl Node {
@@ -68,12 +71,25 @@ impl Node {
             beat_at: Time(0),
             lost: BTreeSet::new(),
             draining: BTreeSet::new(),
+            leaving: false,
+        }
+    }
+
+    /// Its slots that whoever is there leaves: pool and number.
+    pub fn left_slots(&self) -> BTreeSet<(String, u32)> {
+        let all = |(pool, slots): (&String, &u32)| {
+            let pool = pool.clone();
+            (0..*slots).map(move |index| (pool.clone(), index))
+        };
+        match self.leaving {
+            true => self.spec.pools.iter().flat_map(all).collect(),
+            false => self.draining.clone(),
         }
     }
 
     /// Whether something may be started on it.
     pub fn open(&self) -> bool {
-        self.state == NodeState::Here && !self.cordoned
+        self.state == NodeState::Here && !self.cordoned && !self.leaving
     }
 
     /// Whether it has such a slot.
@@ -210,6 +226,7 @@ impl NodeTable {
         };
         if let Some(node) = self.get_mut(id) {
             (node.spec, node.state, node.beat_at) = (spec, NodeState::Here, now);
+            node.leaving = false;
         }
         id
     }

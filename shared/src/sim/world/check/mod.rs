@@ -244,6 +244,21 @@ impl Checker {
                 let now = users.iter().filter_map(|old| core.state().successor(*old));
                 self.announced.extend(now);
             }
+            Input::Node(node, NodeEvent::Leaving { .. }) => {
+                let pools = core.node(*node).into_iter().flat_map(|n| &n.pools);
+                for (pool, slots) in pools {
+                    self.drained.extend((0..*slots).map(|index| SlotRef {
+                        node: *node,
+                        pool: pool.clone(),
+                        index,
+                    }));
+                }
+            }
+            // What it said before it left holds no more.
+            Input::NodeJoined { node, .. } => {
+                let node = core.node_id(&node.name);
+                self.drained.retain(|slot| Some(slot.node) != node);
+            }
             Input::Operator(_, Request::Update { config, .. }) => {
                 self.shapes.insert(shape(config));
             }

@@ -1,0 +1,128 @@
+# --- the job -----------------------------------------------------------------------------------
+stopping="$dir/stopping.$SLURM_JOB_ID"
+rm -rf "$stopping" "$dir"/again.*
+# Another one than was submitted first, where this was submitted again.
+echo "$SLURM_JOB_ID" > "$dir/number.new" && mv "$dir/number.new" "$dir/number"
+mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+[ "${#hosts[@]}" -ge "${#names[@]}" ] || { say "Slurm gave ${#hosts[@]} machines, and the job has ${#names[@]} nodes"; exit 2; }
+[ -n "$port" ] || port=$((10000 + SLURM_JOB_ID % 1600 * 3))
+
+# Where it ran before, on other machines perhaps.
+before=
+[ ! -e "$dir/began" ] || before=yes
+touch "$dir/began"
+if [ -e "$dir/grown" ]; then
+  # They wait for a controller where there is none any more.
+  while read -r id _; do scancel --quiet "$id" 2>/dev/null; done < "$dir/grown"
+  rm -f "$dir/grown"
+fi
+for ((i = 0; i < controllers; i++)); do
+  at=$(address "${hosts[i]}") || { say "${hosts[i]} has no address: its NodeAddr in Slurm and its name are not known here"; exit 5; }
+  echo "${hosts[i]} $at:$((port + i)) $local/control-$i"
+done > "$dir/controllers.new"
+mv "$dir/controllers.new" "$dir/controllers"
+for i in "${!names[@]}"; do echo "${names[i]} ${hosts[i]}"; done > "$dir/nodes.new"
+mv "$dir/nodes.new" "$dir/nodes"
+addresses=$(awk '{ print $2 }' "$dir/controllers" | paste -sd,)
+
+# control INDEX: a controller, until its end.
+control() {
+  local i=$1 host state at code words restore
+  read -r host at state < <(sed -n "$((i + 1))p" "$dir/controllers")
+  words=(--job "$job" --listen-nodes "$at" --token-file "$dir/token" "${options[@]}")
+  [ -z "$candidates" ] || words+=(--candidate "c$i")
+  while :; do
+    restore=()
+    if [ -n "$before" ] && [ -n "$remote_log" ] && [ -z "$candidates" ] \
+      && on "$host" bash -c '[ ! -d "$0/db" ] || [ -e "$0/restoring" ]' "$state" 2>/dev/null; then
+      restore=(--restore-from "$remote_log")
+    fi
+    daemon "$host" "$state" "${words[@]}" "${restore[@]}"
+    code=$?
+    if [ "$code" = 6 ] && [ "${#restore[@]}" -gt 0 ]; then
+      say "there is no log to go on from; robustd looks for one itself and begins the job if that is so"
+      before=
+      continue
+    fi
+    over "$host" "$code" && break
+  done
+  say "the controller on $host has ended ($code)"
+  return "$code"
+}
+
+# guard INDEX: while this script runs it does nothing. The script is lost with the first machine, and Slurm lets the rest of
+# the job be, one machine smaller: a job with one controller is submitted again then, one with several ends with these.
+guard() {
+  on "${hosts[$1]}" bash -c '
+    first=$1 control=$2 dir=$3
+    exec >> "$dir/guard.log" 2>&1
+    while sleep 15; do
+      case $(sinfo --noheader --nodes="$first" --format=%T) in down* | fail*) ;; *) continue ;; esac
+      if [ -n "$control" ]; then
+        kill -0 "$(cat "$control.pid")" 2>/dev/null && continue
+        sleep 20
+      else
+        # One of those who see it.
+        mkdir "$dir/again.$SLURM_JOB_ID" 2>/dev/null || exit 0
+        echo "$first is lost, and the controller with it: the job is submitted again"
+        sbatch "$dir/job.sh"
+      fi
+      [ ! -e "$dir/grown" ] || while read -r id _; do scancel --quiet "$id"; done < "$dir/grown"
+      exec scancel "$SLURM_JOB_ID"
+    done' guard "${hosts[0]}" "${candidates:+$local/control-$1}" "$dir"
+}
+
+stop() {
+  say "asked to end"
+  : > "$stopping"
+  local i host state
+  while read -r host _ state; do terminate "$host" "$state" & done < "$dir/controllers"
+}
+trap stop TERM
+
+leads=() joined=()
+for ((i = 0; i < controllers; i++)); do
+  control "$i" &
+  leads+=($!)
+done
+for i in "${!names[@]}"; do
+  # Without an ha table the first machine's slots are the controller's own.
+  [ "$i" = 0 ] && [ -z "$candidates" ] && continue
+  node "${hosts[i]}" "${names[i]}" "${pools[i]}" &
+  joined[i]=$!
+done
+
+for i in 1 2; do [ "$i" -ge "${#hosts[@]}" ] || guard "$i" & done
+
+worst=0
+for i in "${!leads[@]}"; do
+  await "${leads[i]}"
+  code=$?
+  # What a step of a lost machine ends with says nothing of the job.
+  [ "$code" -le "$worst" ] || lost "${hosts[i]}" || worst=$code
+done
+
+# Nodes end with the job; those that wait for a controller to come back are told that none does.
+living() {
+  local i
+  for i in "${!joined[@]}"; do kill -0 "${joined[i]}" 2>/dev/null && ! lost "${hosts[i]}" && echo "$i"; done
+}
+for ((t = 0; t < 10; t++)); do
+  [ ! -e "$stopping" ] && [ -n "$(living)" ] || break
+  sleep 1
+done
+: > "$stopping"
+told=()
+for i in $(living); do
+  terminate "${hosts[i]}" "$local/node-${names[i]}" &
+  told+=($!)
+done
+[ "${#told[@]}" = 0 ] || wait "${told[@]}"
+if [ -e "$dir/grown" ]; then while read -r id _; do scancel --quiet "$id" 2>/dev/null; done < "$dir/grown"; fi
+for ((t = 0; t < 20; t++)); do
+  [ -n "$(living)" ] || break
+  sleep 1
+done
+rm -f "$stopping" "$dir/grown"
+say "the job has ended ($worst)"
+exit "$worst"
