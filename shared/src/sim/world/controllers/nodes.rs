@@ -7,6 +7,8 @@ use std::time::Duration;
 
 /// A node leaves a leader that says nothing for so long.
 const SILENCE: Duration = Duration::from_millis(1500);
+/// Whom a node is linked to whose leader's machine is gone.
+const NOBODY: usize = usize::MAX;
 
 impl World {
     fn reaches(&self, at: usize, c: usize) -> bool {
@@ -74,7 +76,11 @@ impl World {
     pub(super) fn leader_is_gone(&mut self, c: usize, silent: bool) {
         for at in self.followers(c) {
             match silent {
-                true => self.falls_silent(at),
+                // It is linked to nobody, and does not know yet.
+                true => {
+                    self.machines.all[at].leader = NOBODY;
+                    self.falls_silent(at);
+                }
                 false => self.leaves_leader(at),
             }
         }
@@ -97,8 +103,8 @@ impl World {
     /// Nothing came on a node's stream for long, if it is still that one.
     pub(in super::super) fn silent(&mut self, at: usize, stream: u64) {
         let m = &self.machines.all[at];
-        let k = &self.ha.all[m.leader];
-        let speaks = k.up && self.is_serving(m.leader) && self.now >= k.frozen_until;
+        let awake = |k: &super::Controller| k.up && self.now >= k.frozen_until;
+        let speaks = self.ha.all.get(m.leader).is_some_and(awake) && self.is_serving(m.leader);
         if (m.linked || m.joining) && m.stream == stream && !speaks {
             self.leaves_leader(at);
         }

@@ -5,7 +5,7 @@ use super::super::process::Work as Holding;
 use super::super::{Happening, World, ms};
 use super::log::{Group, Position, Replica, Turn};
 use super::{Answer, Ask, Event, Flow, Work};
-use crate::core::{Output, Record};
+use crate::core::{Input, Output, Record, STALL};
 use crate::ha::{self, Act, Bug};
 use crate::time::Time;
 use std::sync::Arc;
@@ -36,6 +36,7 @@ pub(super) enum Step {
 #[derive(Clone, Debug)]
 struct Flight {
     group: Arc<Group>,
+    since: Time,
     /// What follows from its records waits for it.
     awaited: bool,
     /// Its turns are acknowledged with it.
@@ -299,6 +300,7 @@ impl World {
         k.disk.push(Arc::clone(&group));
         term.flight = Some(Flight {
             group,
+            since: now,
             awaited,
             told: false,
         });
@@ -378,7 +380,12 @@ impl World {
         self.acknowledge(c);
         // What follows may lead to the next group, after this one.
         let flight = self.ha.all[c].term.as_mut().and_then(|t| t.flight.take());
-        if flight.is_some_and(|flight| flight.awaited) {
+        if let Some(flight) = flight.filter(|flight| flight.awaited) {
+            // Nothing was handled meanwhile, here, as if it had stood still.
+            if self.now.since(flight.since) > STALL {
+                self.daemon.halt((flight.since, self.now));
+                self.daemon.hear_first(Input::StoodStill);
+            }
             let held = self.daemon.follow_ups();
             self.check_counts(at, held, "what follows from its records leaves");
             self.release_held();
