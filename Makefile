@@ -117,10 +117,11 @@ test-fast: setup-tests
 	@scripts/test.sh --exclude robust-tests
 
 # The fault search on all cores, until told to stop: 200,000 fresh seeds a line. What it finds lies in sim-found.
+# CONTROLLERS=3: with so many controllers.
 soak:
 	$(CARGO) build --locked --release -p robustctl
 	@from=$${FROM:-$$(date +%s)000}; while :; do \
-	  "$(TARGET_DIR)/release/robustctl" sim search --from $$from --seeds 200000 --keep-going 50 || [ $$? = 1 ] || exit $$?; \
+	  "$(TARGET_DIR)/release/robustctl" sim search --from $$from --seeds 200000 --controllers $${CONTROLLERS:-1} --keep-going 50 || [ $$? = 1 ] || exit $$?; \
 	  from=$$((from + 200000)); \
 	done
 

@@ -117,6 +117,9 @@ pub struct CoreConfig {
     /// The seeded bug that is switched on.
     #[cfg(feature = "mutations")]
     pub mutation: Option<super::Mutation>,
+    /// The same among several controllers.
+    #[cfg(feature = "mutations")]
+    pub bug: Option<crate::ha::Bug>,
 }
 
 impl Default for CoreConfig {
@@ -124,6 +127,8 @@ impl Default for CoreConfig {
         Self {
             #[cfg(feature = "mutations")]
             mutation: None,
+            #[cfg(feature = "mutations")]
+            bug: None,
             mode: Mode::Async,
             policy: Policy::Role,
             steps: 10,
@@ -328,6 +333,8 @@ impl From<&Job> for CoreConfig {
             same_cause: job.restart.same_cause,
             #[cfg(feature = "mutations")]
             mutation: None,
+            #[cfg(feature = "mutations")]
+            bug: None,
         }
     }
 }

@@ -1,4 +1,5 @@
 //! The state of a candidate.
+use super::Bug;
 use crate::time::Time;
 use std::time::Duration;
 
@@ -124,6 +125,8 @@ pub struct Election {
     name: String,
     timing: Timing,
     part: Part,
+    #[cfg(feature = "mutations")]
+    bug: Option<Bug>,
 }
 
 impl Election {
@@ -134,7 +137,29 @@ impl Election {
             name: name.to_owned(),
             timing,
             part: Part::Waiting,
+            #[cfg(feature = "mutations")]
+            bug: None,
         }
+    }
+
+    /// The same with a seeded bug.
+    #[cfg(feature = "mutations")]
+    #[must_use]
+    pub fn with_bug(self, bug: Option<Bug>) -> Self {
+        Self { bug, ..self }
+    }
+
+    /// Whether this guard is left out; a constant `false` without the feature.
+    #[cfg(feature = "mutations")]
+    fn has(&self, bug: Bug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    /// Whether this guard is left out; a constant `false` without the feature.
+    #[cfg(not(feature = "mutations"))]
+    #[inline(always)]
+    const fn has(&self, _: Bug) -> bool {
+        false
     }
 
     /// The number of its term, if it leads.
@@ -205,12 +230,21 @@ impl Election {
                 }
                 None
             }
+            Event::LeaseOver if self.has(Bug::ReviveLease) => {
+                if let Part::Leading { held, .. } = &mut self.part {
+                    *held = now;
+                }
+                None
+            }
             Event::LeaseOver => self.end("its lease is over"),
             Event::Tick => None,
         }
     }
 
     fn seen(&mut self, now: Time, seen: Option<Leader>) -> Option<Act> {
+        if self.has(Bug::ReviveLease) && self.epoch().is_some() {
+            return None;
+        }
         match (&mut self.part, seen) {
             (Part::Ended, _) => None,
             (Part::Leading { epoch, .. }, Some(leader)) if leader.epoch == *epoch => None,
@@ -239,7 +273,8 @@ impl Election {
 
     fn tick(&mut self, now: Time) -> Option<Act> {
         let until = self.leads_until();
-        if until.is_some_and(|until| now > until) {
+        let asks_nobody = self.has(Bug::NoSecondOpinion);
+        if until.is_some_and(|until| now > until) && !self.has(Bug::NoSelfFence) {
             return self.end("the arbiter did not lengthen its lease in time");
         }
         let Part::Following {
@@ -255,7 +290,7 @@ impl Election {
         let heard = answered.map_or(Duration::ZERO, |(since, last)| last.since(since));
         let silent = now.since(*sign);
         let least = self.timing.silence.saturating_sub(self.timing.sign * GAP);
-        if *revoked || silent < self.timing.silence || heard < least {
+        if *revoked || silent < self.timing.silence || heard < least && !asks_nobody {
             return None;
         }
         *revoked = true;

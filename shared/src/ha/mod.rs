@@ -15,10 +15,12 @@
 //! A leader gives signs of life to the arbiter, and a follower sees them there. So a leader that reaches its nodes and not
 //! the arbiter is replaced, as it can acknowledge nothing; and a follower that does not reach the arbiter, or finds it
 //! answering nobody, takes nothing away from anybody.
+mod bug;
 mod election;
 #[cfg(test)]
 mod tests;
 mod watchdog;
 
+pub use bug::Bug;
 pub use election::{Act, Election, Event, Leader, Timing};
 pub use watchdog::{Place, place};

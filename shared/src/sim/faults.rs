@@ -1,4 +1,5 @@
 //! Fault schedules: what befalls a job and when, drawn from a seed or read from a file.
+use super::controllers::Upset;
 use super::dice::Dice;
 use super::moment::Moment;
 pub use super::shape::Shape;
@@ -32,6 +33,9 @@ pub struct Weather {
     /// All answers come twice as often as what is told, not only those of the first kinds.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub answers_twice: bool,
+    /// Of a thousand requests to etcd so many are late by seconds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub late_per_mille: u64,
 }
 
 /// One thing that goes wrong.
@@ -111,6 +115,8 @@ pub enum Fault {
     Scrub(InstanceId),
     /// The daemon stands still for so many milliseconds, and all that it would hear waits.
     HaltDaemon(u64),
+    /// One of several controllers, etcd or the object store is struck.
+    Above(Upset),
 }
 
 /// A fault and the time from the one before.
@@ -380,8 +386,13 @@ impl Weather {
             tail_per_mille: sometimes(300, 100),
             stale_per_mille: 0,
             answers_twice: false,
+            late_per_mille: 0,
         }
     }
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Fault {
@@ -556,6 +567,8 @@ impl Fault {
             Fault::Echo(..) => 33,
             Fault::Scrub(..) => 34,
             Fault::HaltDaemon(..) => 35,
+            // Those of several controllers are drawn by themselves.
+            Fault::Above(..) => Self::KINDS,
         }
     }
 
@@ -613,6 +626,7 @@ impl Fault {
             Fault::Echo(count) => world.echo(*count),
             Fault::Scrub(who) => world.scrub(*who),
             Fault::HaltDaemon(for_ms) => world.halt_daemon(ms(*for_ms)),
+            Fault::Above(upset) => upset.strike(world),
         }
     }
 }

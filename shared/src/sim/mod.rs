@@ -10,6 +10,7 @@
 //! byte for byte.
 mod causes;
 pub mod cluster;
+pub mod controllers;
 pub mod coverage;
 pub mod dice;
 pub mod faults;

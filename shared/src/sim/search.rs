@@ -2,7 +2,7 @@
 //! liveness phase: faults stop, and the job must come to its end.
 use super::coverage::Coverage;
 use super::faults::Schedule;
-use super::world::{Violation, World};
+use super::world::{Journal, Violation, World};
 use crate::core::{CoreConfig, Outcome};
 use std::time::Duration;
 
@@ -23,6 +23,8 @@ pub struct Run {
     pub took: Duration,
     /// Inputs the core was given.
     pub inputs: u64,
+    /// How often a controller took the job over from another one, or from itself.
+    pub takeovers: u32,
     /// Which states of which machines they met.
     pub coverage: Coverage,
     /// Every line, if they were asked for.
@@ -36,18 +38,25 @@ pub fn run(schedule: &Schedule) -> Run {
 
 /// The same with another idea of the job.
 pub fn run_as(schedule: &Schedule, config: CoreConfig) -> Run {
-    play(
-        schedule,
-        World::with(config, schedule.timing(), schedule.seed),
-    )
+    play(schedule, world(schedule, config, Journal::Off))
+}
+
+fn world(schedule: &Schedule, config: CoreConfig, journal: Journal) -> World {
+    let (timing, seed) = (schedule.timing(), schedule.seed);
+    match (schedule.shape.controllers, journal) {
+        (0, Journal::Off) => World::with(config, timing, seed),
+        (0, Journal::Lines(_)) => World::journaled(config, timing, seed),
+        (count, journal) => {
+            let several = (count, schedule.weather.late_per_mille);
+            World::of_controllers((config, timing), seed, journal, several)
+        }
+    }
 }
 
 /// The same with every line written down.
 pub fn run_journaled(schedule: &Schedule) -> Run {
-    play(
-        schedule,
-        World::journaled(schedule.config(), schedule.timing(), schedule.seed),
-    )
+    let journal = Journal::Lines(Vec::new());
+    play(schedule, world(schedule, schedule.config(), journal))
 }
 
 fn play(schedule: &Schedule, mut world: World) -> Run {
@@ -73,6 +82,7 @@ fn play(schedule: &Schedule, mut world: World) -> Run {
     }
     world.untouched = false;
     world.heal();
+    world.check_elected();
     let ended = world.run_until(PATIENCE, |w| w.outcome.is_some());
     if !ended {
         let view = world.core.view(world.now);
@@ -83,11 +93,13 @@ fn play(schedule: &Schedule, mut world: World) -> Run {
         world.checker.broken(world.now, "liveness", &text);
     }
     check_end(schedule, &mut world);
+    world.check_log();
     Run {
         violation: world.violation().cloned(),
         outcome: world.outcome.clone(),
         took: world.now.since(began),
         inputs: world.inputs,
+        takeovers: world.takeovers().saturating_sub(1),
         coverage: world.coverage.clone(),
         journal: world.journal.lines().to_vec(),
     }
@@ -120,10 +132,9 @@ fn check_end(schedule: &Schedule, world: &mut World) {
     world.checker.broken(world.now, "liveness", &text);
 }
 
-/// Two runs of a seed: how many lines their journals have, or the first line that differs.
-pub fn prove_deterministic(seed: u64) -> Result<usize, String> {
-    let schedule = Schedule::of(seed);
-    let (a, b) = (run_journaled(&schedule), run_journaled(&schedule));
+/// Two runs of a schedule: how many lines their journals have, or the first line that differs.
+pub fn prove_deterministic(schedule: &Schedule) -> Result<usize, String> {
+    let (a, b) = (run_journaled(schedule), run_journaled(schedule));
     match a.journal.iter().zip(&b.journal).position(|(a, b)| a != b) {
         Some(at) => Err(format!(
             "line {at} differs:\n  {}\n  {}",

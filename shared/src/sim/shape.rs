@@ -29,6 +29,9 @@ pub struct Shape {
     /// Nodes beside the leader's.
     #[serde(default)]
     pub nodes: u32,
+    /// Controllers, on machines that have no slots; 0: one, which is on the first node.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub controllers: u32,
     /// Slots of every pool that nobody needs at first.
     #[serde(default)]
     pub spare: u32,
@@ -60,7 +63,8 @@ impl Shape {
     pub fn is_possible(&self) -> bool {
         let samples = self.prompts * self.responses;
         let slots = !(self.hybrid && self.mode == Mode::Async);
-        slots && samples > 0 && samples.is_multiple_of(self.ranks.max(1))
+        let fits = self.controllers == 0 || self.nodes > 0;
+        slots && fits && samples > 0 && samples.is_multiple_of(self.ranks.max(1))
     }
 
     /// Where its slots are: dealt out one by one, the trainer's in one data centre; none: one node
@@ -69,7 +73,8 @@ impl Shape {
         if self.nodes == 0 && self.spare == 0 {
             return Vec::new();
         }
-        let far = self.far && self.nodes > 0;
+        let first = usize::from(self.controllers > 0);
+        let far = self.far && self.nodes > 0 && self.nodes as usize > first;
         let mut nodes: Vec<NodeSpec> = (0..=self.nodes)
             .map(|at| NodeSpec {
                 name: format!("node-{at}"),
@@ -90,7 +95,7 @@ impl Shape {
         for (pool, slots, among) in pools {
             let mut dealt = vec![0; among];
             for slot in 0..slots + self.spare {
-                dealt[slot as usize % among] += 1;
+                dealt[first + slot as usize % (among - first)] += 1;
             }
             for (node, slots) in nodes.iter_mut().zip(dealt) {
                 let has: &mut u32 = node.pools.entry(pool.to_owned()).or_default();
@@ -133,6 +138,7 @@ impl Shape {
         Self {
             mode,
             nodes,
+            controllers: 0,
             spare: match dice.chance(400) {
                 true => small(dice, 1, 2),
                 false => 0,
@@ -163,4 +169,9 @@ impl Shape {
             },
         }
     }
+}
+
+/// Schedules of one controller are written as they were before there were several.
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }

@@ -98,13 +98,14 @@ impl<F: Fn(&Schedule) -> Option<Violation>> Shrinker<F> {
     }
 
     fn calm_weather(&mut self) {
-        let calm: [fn(&mut Weather); 6] = [
+        let calm: [fn(&mut Weather); 7] = [
             |w| w.message_ms = 0,
             |w| w.store_ms = 0,
             |w| w.duplicate_per_mille = 0,
             |w| w.tool_ms = 0,
             |w| w.turn_ms = 0,
             |w| w.tail_per_mille = 0,
+            |w| w.late_per_mille = 0,
         ];
         for change in calm {
             let mut candidate = self.best.clone();

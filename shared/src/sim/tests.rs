@@ -39,11 +39,55 @@ seeds! {
     whatever_fails_the_invariants_hold_and_the_job_ends_seeds_1750: 1750 to 2000,
 }
 
+fn hold_above(seeds: std::ops::Range<u64>) {
+    for seed in seeds {
+        let schedule = Schedule::of_controllers(seed, 3);
+        if let Some(found) = search::run(&schedule).violation {
+            let shrunk = shrink::shrink(&schedule).unwrap();
+            let fixture = Fixture::new(shrunk.schedule, shrunk.violation);
+            panic!("seed {seed}: {found}\n{}", fixture.to_json().unwrap());
+        }
+    }
+}
+
+macro_rules! seeds_above {
+    ($($name:ident: $from:literal to $to:literal),* $(,)?) => {
+        $(
+            #[test]
+            fn $name() {
+                hold_above($from..$to);
+            }
+        )*
+    };
+}
+
+seeds_above! {
+    whatever_befalls_three_controllers_the_invariants_hold_and_one_leads_to_the_end_seeds_0: 0 to 150,
+    whatever_befalls_three_controllers_the_invariants_hold_and_one_leads_to_the_end_seeds_150: 150 to 300,
+    whatever_befalls_three_controllers_the_invariants_hold_and_one_leads_to_the_end_seeds_300: 300 to 450,
+    whatever_befalls_three_controllers_the_invariants_hold_and_one_leads_to_the_end_seeds_450: 450 to 600,
+}
+
+#[test]
+fn leaders_are_replaced_in_most_runs_of_several_controllers() {
+    let runs: Vec<_> = (0..60)
+        .map(|seed| search::run(&Schedule::of_controllers(seed, 3)))
+        .collect();
+    let replaced = runs.iter().filter(|run| run.takeovers > 0).count();
+    assert!(replaced > 30, "{replaced} of {}", runs.len());
+    let done = runs
+        .iter()
+        .filter(|run| run.outcome == Some(crate::core::Outcome::Completed));
+    assert!(done.count() > 50, "most jobs come to their end");
+}
+
 #[test]
 fn two_runs_of_one_seed_give_identical_journals() {
     for seed in [1, 7, 42] {
-        let lines = search::prove_deterministic(seed).unwrap();
-        assert!(lines > 100, "seed {seed}: {lines} lines");
+        for schedule in [Schedule::of(seed), Schedule::of_controllers(seed, 3)] {
+            let lines = search::prove_deterministic(&schedule).unwrap();
+            assert!(lines > 100, "seed {seed}: {lines} lines");
+        }
     }
 }
 
@@ -130,9 +174,14 @@ fn seeds_that_were_kept_meet_five_in_six_of_what_can_be_met_and_nothing_that_can
 fn soak() {
     let number = |name: &str| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
     let (from, seeds) = (number("FROM").unwrap_or(0), number("SEEDS").unwrap_or(1000));
+    let controllers = u32::try_from(number("CONTROLLERS").unwrap_or(0)).unwrap();
+    let schedule_of = |seed| match controllers {
+        0 => Schedule::of(seed),
+        several => Schedule::of_controllers(seed, several),
+    };
     let mut failed = Vec::new();
     for seed in from..from + seeds {
-        let shrunk = std::panic::catch_unwind(|| shrink::shrink(&Schedule::of(seed)));
+        let shrunk = std::panic::catch_unwind(|| shrink::shrink(&schedule_of(seed)));
         let Ok(shrunk) = shrunk else {
             println!("seed {seed} panics");
             failed.push(seed);

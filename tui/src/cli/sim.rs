@@ -39,6 +39,9 @@ pub struct SearchArgs {
     /// The first of them
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     pub from: u64,
+    /// So many controllers, with etcd and an object store between them; 1: one, which decides by itself
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=7))]
+    pub controllers: u32,
     /// Stop only at so many distinct failures
     #[arg(long, value_name = "N", default_value_t = 5,
         value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]

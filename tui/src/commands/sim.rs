@@ -25,6 +25,9 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Serialize)]
 struct Found {
     from: u64,
+    controllers: u32,
+    /// How often one of several controllers took over from another one, or again from itself.
+    takeovers: u64,
     /// That were run: a search ends early when it found enough.
     seeds: u64,
     asked: u64,
@@ -81,8 +84,9 @@ pub fn run(args: &SimArgs, json: bool) -> Result<(), CliError> {
 }
 
 /// Two runs of one seed must be the same before anything else means anything.
-fn prove(seed: u64, json: bool) -> Result<usize, CliError> {
-    let lines = search::prove_deterministic(seed).map_err(|difference| {
+fn prove(schedule: &Schedule, json: bool) -> Result<usize, CliError> {
+    let seed = schedule.seed;
+    let lines = search::prove_deterministic(schedule).map_err(|difference| {
         CliError::Failed(format!("two runs of seed {seed} differ: {difference}"))
     })?;
     if !json {
@@ -94,7 +98,8 @@ fn prove(seed: u64, json: bool) -> Result<usize, CliError> {
 }
 
 fn search(args: &SearchArgs, json: bool) -> Result<(), CliError> {
-    let identical_journal_lines = prove(args.from, json)?;
+    let of_seed = |seed| schedule(seed, args.controllers);
+    let identical_journal_lines = prove(&of_seed(args.from), json)?;
     let began = Instant::now();
     let bar = bar(args.seeds, "seeds");
     let search = Search {
@@ -102,12 +107,15 @@ fn search(args: &SearchArgs, json: bool) -> Result<(), CliError> {
         most_kinds: args.keep_going,
         threads: std::thread::available_parallelism().map_or(1, usize::from),
     };
-    let report = hunt::hunt(&search, |seed| ran(&Schedule::of(seed)), |n| bar.inc(n));
+    let report = hunt::hunt(&search, |seed| ran(&of_seed(seed)), |n| bar.inc(n));
     bar.finish_and_clear();
     let wall_s = began.elapsed().as_secs_f64();
-    let failures = report.kinds.iter().map(|kind| failure(kind, &args.found));
+    let failures = report.kinds.iter();
+    let failures = failures.map(|kind| failure(kind, of_seed(kind.seed), &args.found));
     let found = Found {
         from: args.from,
+        controllers: args.controllers,
+        takeovers: report.takeovers,
         seeds: report.seeds,
         asked: args.seeds,
         identical_journal_lines,
@@ -141,6 +149,14 @@ fn search(args: &SearchArgs, json: bool) -> Result<(), CliError> {
     match found.failing() {
         0 => Ok(()),
         n => Err(CliError::Failed(format!("{n} seeds break an invariant"))),
+    }
+}
+
+/// The schedule of a seed.
+fn schedule(seed: u64, controllers: u32) -> Schedule {
+    match controllers {
+        0 | 1 => Schedule::of(seed),
+        several => Schedule::of_controllers(seed, several),
     }
 }
 
@@ -179,12 +195,14 @@ fn ran(schedule: &Schedule) -> Ran {
     match std::panic::catch_unwind(|| search::run(schedule)) {
         Ok(run) => Ran {
             inputs: run.inputs,
+            takeovers: run.takeovers,
             took: run.took,
             coverage: run.coverage,
             violation: run.violation,
         },
         Err(thrown) => Ran {
             inputs: 0,
+            takeovers: 0,
             took: Duration::ZERO,
             coverage: Coverage::default(),
             violation: Some(Violation {
@@ -203,8 +221,7 @@ fn words_of(thrown: &(dyn Any + Send)) -> &str {
 }
 
 /// The first failure of a kind, shrunk and written down.
-fn failure(kind: &Kind, folder: &Path) -> Result<Failure, CliError> {
-    let schedule = Schedule::of(kind.seed);
+fn failure(kind: &Kind, schedule: Schedule, folder: &Path) -> Result<Failure, CliError> {
     let shrunk = shrink::shrink_with(&schedule, |schedule| ran(schedule).violation);
     let fixture = match shrunk {
         Some(shrunk) => Fixture::new(shrunk.schedule, shrunk.violation),
@@ -261,6 +278,10 @@ fn text(found: &Found) -> String {
         found.wall_s,
         found.seeds_per_s
     );
+    if found.controllers > 1 {
+        let (controllers, takeovers) = (found.controllers, found.takeovers);
+        text += &format!("{controllers} controllers; one took the job over {takeovers} times\n");
+    }
     text += &format!(
         "{} of {} cells (input x state) met, {} that can be were not (`--coverage`)\n",
         found.covered,

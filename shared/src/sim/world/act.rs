@@ -101,6 +101,8 @@ impl World {
                 ..
             } => self.collect(incarnation, incident),
             Output::Finish { outcome } => self.outcome = Some(outcome),
+            // Operators ask the one that leads.
+            Output::Reply { .. } if !self.ha.on_stage() => {}
             Output::Reply { ticket, result } => self.answered_request(ticket, result),
             Output::Record(_) | Output::Event(_) => {}
         }

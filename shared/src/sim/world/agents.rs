@@ -5,6 +5,7 @@ use crate::core::{Input, RoleEvent};
 use crate::ids::{Incarnation, Step, TrajectoryId, WeightVersion};
 use crate::phase::Phase;
 use crate::sim::dice::Dice;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// An agent worker tries so often what the daemon does not answer.
@@ -261,6 +262,9 @@ impl World {
         if self.daemon.holder_of(d.trajectory) != Some(d.agent) {
             return self.let_go(d.agent, d.trajectory);
         }
+        if self.ha.are_there() {
+            return self.append_to_log(d, work);
+        }
         let acknowledged = self.turns.get(&d.trajectory).copied().unwrap_or(0);
         let over = self.stored.contains(&d.trajectory);
         self.checker
@@ -272,11 +276,31 @@ impl World {
         self.oldest.insert(d.trajectory, oldest.unwrap_or_default());
         if turns >= self.turns_of(d.trajectory) {
             self.stored.insert(d.trajectory);
-            let lease = self.daemon.leases.remove(&d.trajectory);
-            let lease = lease.map_or(0, |(_, lease)| lease);
-            self.let_go(d.agent, d.trajectory);
-            let oldest = self.oldest_of(d.trajectory);
-            return self.feed(finished((d.agent, lease), d.trajectory, oldest));
+            self.turn_is_stored(d, turns, true);
+            return self.end_is_stored(d.agent, d.trajectory);
+        }
+        self.turn_is_stored(d, turns, false);
+    }
+
+    /// Again, if it was not answered.
+    pub(super) fn append_again(&mut self, d: Doing, stored: u32) {
+        if self.work(d).is_some_and(|work| work.stored == stored) {
+            self.append(d);
+        }
+    }
+
+    /// The daemon knows that a trajectory came to its end.
+    pub(super) fn end_is_stored(&mut self, agent: Incarnation, t: TrajectoryId) {
+        let lease = self.daemon.leases.remove(&t);
+        let lease = lease.map_or(0, |(_, lease)| lease);
+        let oldest = self.oldest_of(t);
+        self.feed(finished((agent, lease), t, oldest));
+    }
+
+    /// An agent worker hears that so many turns are stored, and goes on.
+    pub(super) fn turn_is_stored(&mut self, d: Doing, turns: u32, over: bool) {
+        if over {
+            return self.let_go(d.agent, d.trajectory);
         }
         let p = self.procs.get_mut(&d.agent);
         let slow = p.map_or(1, |p| {
@@ -292,7 +316,13 @@ impl World {
 
     /// The daemon died: whoever waited for a route asks again.
     pub(super) fn break_routes(&mut self) {
-        for d in std::mem::take(&mut self.asked).into_values() {
+        let asked = std::mem::take(&mut self.asked);
+        self.ask_again(asked);
+    }
+
+    /// Whoever waited for a route of a daemon that died asks again.
+    pub(super) fn ask_again(&mut self, asked: BTreeMap<u64, Doing>) {
+        for d in asked.into_values() {
             self.after(AGAIN, Happening::Turn(d));
         }
     }

@@ -1,7 +1,8 @@
 //! The daemon: its driver's order of work, its store, its death and return.
+use super::controllers::Which;
 use super::{Happening, World};
 use crate::core::{
-    Core, Entries, Exit, GangEvent, Input, Outcome, Output, Record, RoleEvent, STALL,
+    Changes, Core, Entries, Exit, GangEvent, Input, Outcome, Output, Record, RoleEvent, STALL,
 };
 use crate::ids::{Incarnation, NodeId, Step, TrajectoryId};
 use crate::time::Time;
@@ -50,6 +51,31 @@ impl Daemon {
             crash_after: None,
             leases: BTreeMap::new(),
         }
+    }
+
+    /// One that goes on from what is on its disk.
+    pub fn restored(life: u32, now: Time, disk: Entries) -> Self {
+        Self {
+            life,
+            back_at: now,
+            disk,
+            ..Self::new()
+        }
+    }
+
+    /// What waits for a write.
+    pub fn held(&self) -> impl Iterator<Item = &Output> {
+        self.held.iter()
+    }
+
+    /// It stands still from then to then.
+    pub fn halt(&mut self, (from, until): (Time, Time)) {
+        self.halted = (from, until);
+    }
+
+    /// It hears this before all that waits.
+    pub fn hear_first(&mut self, input: Input) {
+        self.inbox.push_front(input);
     }
 
     /// Who may write a trajectory.
@@ -115,6 +141,12 @@ fn answers_a_call(input: &Input) -> bool {
 impl World {
     /// Something happened that the daemon hears of, if it lives.
     pub fn feed(&mut self, input: Input) {
+        if self.comes_here(&input) {
+            self.hear(input);
+        }
+    }
+
+    fn hear(&mut self, input: Input) {
         if !self.daemon.up || self.outcome.is_some() {
             return;
         }
@@ -212,6 +244,9 @@ impl World {
                     return;
                 }
             }
+            if self.ha.are_there() {
+                return self.write_to_log();
+            }
             let takes = self.timing.store.draw(&mut self.dice);
             if takes.is_zero() {
                 return self.durable(self.daemon.life);
@@ -224,6 +259,9 @@ impl World {
     /// False: the daemon died first.
     fn act_unless_dying(&mut self, output: Output) -> bool {
         self.outputs += 1;
+        if self.ha.are_there() {
+            self.check_acts();
+        }
         if self.daemon.crash_after.is_some_and(|n| self.outputs >= n) {
             self.daemon.crash_after = None;
             self.crash_daemon();
@@ -243,6 +281,11 @@ impl World {
             return self.after(stands, Happening::Durable(life));
         }
         self.write();
+        self.release_held();
+    }
+
+    /// What was held for the records leaves.
+    pub(super) fn release_held(&mut self) {
         // A daemon that dies in what follows has no record left to write.
         let written = |o: &Output| matches!(o, Output::Record(_));
         self.daemon.held.retain(|o| !written(o));
@@ -259,6 +302,9 @@ impl World {
         let stands = self.daemon.halted.1 > self.now;
         if !self.daemon.up || self.outcome.is_some() || stands {
             return;
+        }
+        if self.ha.are_there() {
+            return self.freeze_controller(Which::Leader, for_);
         }
         let from = self.heard_until();
         self.daemon.halted = (from, self.now + for_);
@@ -287,7 +333,7 @@ impl World {
         }
     }
 
-    fn hear_what_waited(&mut self) {
+    pub(super) fn hear_what_waited(&mut self) {
         self.daemon.writing = false;
         // A node's stream ends when its loss is durable; until then it may still say something.
         self.drop_given_up();
@@ -296,12 +342,18 @@ impl World {
             let Some(input) = self.daemon.inbox.pop_front() else {
                 return;
             };
-            self.feed(input);
+            self.hear(input);
         }
     }
 
     fn write(&mut self) {
         let changes = self.core.take_changes();
+        let records: Vec<Record> = self.daemon.records().cloned().collect();
+        self.written(changes, &records);
+    }
+
+    /// This is on disk, all of it at once.
+    pub(super) fn written(&mut self, changes: Changes, records: &[Record]) {
         if self.check_core {
             self.check_coded(&changes);
         }
@@ -309,26 +361,17 @@ impl World {
         if self.check_core {
             self.check_disk();
         }
-        let records: Vec<Record> = self
-            .daemon
-            .held
-            .iter()
-            .filter_map(|o| match o {
-                Output::Record(record) => Some(record.clone()),
-                _ => None,
-            })
-            .collect();
         for record in records {
-            self.check_record(&record);
+            self.check_record(record);
             if let Record::Committed { step, .. } = record {
-                self.forget_batch(step);
+                self.forget_batch(*step);
             }
         }
         self.checker.written();
     }
 
     /// What is written reads back as it was.
-    fn check_coded(&mut self, changes: &crate::core::Changes) {
+    fn check_coded(&mut self, changes: &Changes) {
         let same = |(key, entry): &(crate::core::EntryKey, crate::core::Entry)| {
             let bytes = entry.encode(*key)?;
             Ok(crate::core::Entry::decode(*key, &bytes)? == *entry)
@@ -368,6 +411,9 @@ impl World {
 
     /// Kills the daemon; its roles live on. A write under way may or may not have come to its end.
     pub fn crash_daemon(&mut self) {
+        if self.ha.are_there() {
+            return self.crash_seated();
+        }
         let away = self.timing.daemon_restart.draw(&mut self.dice);
         self.crash_daemon_until(away);
     }
@@ -379,6 +425,17 @@ impl World {
         if self.daemon.writing && !self.daemon.held.is_empty() && self.dice.chance(500) {
             self.write();
         }
+        self.daemon_ends();
+        self.drop_streams();
+        let lives: Vec<_> = self.procs.keys().copied().collect();
+        for life in lives {
+            self.unlink(life);
+        }
+        self.after(away, Happening::DaemonBack(self.daemon.life));
+    }
+
+    /// Its process ends.
+    pub(super) fn daemon_ends(&mut self) {
         self.daemon.held.clear();
         self.daemon.inbox.clear();
         self.daemon.writing = false;
@@ -386,17 +443,16 @@ impl World {
         self.daemon.up = false;
         self.daemon.life += 1;
         self.daemon.leases.clear();
+        self.daemon_forgets();
+    }
+
+    /// What a daemon knows in memory alone is gone.
+    pub(super) fn daemon_forgets(&mut self) {
         self.drop_answers();
         self.pullers.clear();
         self.gang.task = None;
-        self.drop_streams();
         self.office.forget_asked();
-        let lives: Vec<_> = self.procs.keys().copied().collect();
-        for life in lives {
-            self.unlink(life);
-        }
         self.break_routes();
-        self.after(away, Happening::DaemonBack(self.daemon.life));
     }
 
     /// Answers to calls of the daemon that died reach nobody, nor do they come again.
@@ -421,13 +477,22 @@ impl World {
         }
         (self.daemon.up, self.daemon.back_at) = (true, self.now);
         self.daemon.first_ticket = self.number();
+        self.go_on();
+        self.find_leader();
+    }
+
+    /// A daemon goes on with the job from what is on its disk.
+    pub(super) fn go_on(&mut self) {
         let stored = self.daemon.disk.state();
         let unreadable = stored.as_ref().err().copied();
         self.core = match stored.ok().flatten() {
             Some(state) => {
                 // An operator's stop is on record, though the daemon died before it ended anybody.
                 self.begun_anew |= state.outcome() == Some(&Outcome::Stopped);
-                let job = self.office.job_of(state.revision());
+                let job = match self.ha.on_stage() {
+                    true => self.office.job_of(state.revision()),
+                    false => self.office.job_at(state.revision()),
+                };
                 Core::restore(job, state)
             }
             None => Core::new(self.office.job_of(0)),
@@ -436,7 +501,9 @@ impl World {
             format!("what was written cannot be read: {unreadable:?}")
         });
         self.checker.restored();
-        self.remember_promises();
+        if self.ha.on_stage() {
+            self.remember_promises();
+        }
         self.begun_anew = false;
         let instances = self.core.view(self.now).instances;
         let current: Vec<_> = instances.iter().map(|i| i.incarnation).collect();
@@ -473,7 +540,6 @@ impl World {
             self.adopt(life);
         }
         self.feed(Input::Start);
-        self.find_leader();
     }
 
     fn adopt(&mut self, incarnation: Incarnation) {

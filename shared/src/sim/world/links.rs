@@ -27,7 +27,8 @@ impl World {
     /// Whether what a process says to the leader, link or not, arrives.
     pub(super) fn is_heard(&self, life: Incarnation) -> bool {
         let at = self.procs.get(&life).map_or(0, |p| p.machine);
-        self.works(life) && self.machines.in_reach(at)
+        let answers = !self.ha.are_there() || self.daemon.up && self.machines.linked(at);
+        self.works(life) && self.machines.in_reach(at) && answers
     }
 
     /// A process says something over its link; in order, and lost with the link.
@@ -58,8 +59,9 @@ impl World {
     /// The daemon says something over a link, in order; without one it is lost.
     pub(super) fn tell(&mut self, to: Incarnation, order: Order) {
         let delay = self.timing.message.draw(&mut self.dice);
-        let now = self.now;
-        if let Some(p) = self.procs.get_mut(&to).filter(|p| p.linked) {
+        let (now, machines) = (self.now, &self.machines);
+        let there = |p: &&mut super::Proc| p.linked && machines.linked(p.machine);
+        if let Some(p) = self.procs.get_mut(&to).filter(there) {
             p.told_at = p.told_at.max(now + delay);
             let (link, wait) = (p.link, p.told_at.since(now));
             self.after(wait, Happening::Told(to, link, order));
@@ -76,6 +78,8 @@ impl World {
         if p.halted() {
             return p.inbox.push_back(order);
         }
+        let at = p.machine;
+        self.check_order(at);
         self.obey(to, order);
     }
 

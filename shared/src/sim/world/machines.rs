@@ -54,6 +54,15 @@ pub(super) struct Machine {
     pub trouble: Option<Trouble>,
     /// Its stream to the leader stands.
     pub linked: bool,
+    /// To which controller it does, where there are several.
+    pub leader: usize,
+    /// The latest term that it joined, as it knows it, and the latest that there was.
+    pub epoch: u64,
+    pub highest: u64,
+    /// It is about to try to join.
+    pub tries: bool,
+    /// Since it was linked last it was cut off from its leader, who heard nothing of it.
+    pub was_parted: bool,
     pub joining: bool,
     pub stream: u64,
     /// When the last order, and the last word, on the stream arrives: they stay in order.
@@ -76,6 +85,11 @@ impl Machine {
             spec,
             trouble: None,
             linked: false,
+            leader: 0,
+            epoch: 0,
+            highest: 0,
+            tries: false,
+            was_parted: false,
             joining: false,
             stream: 0,
             arrives: (Time(0), Time(0)),
@@ -94,12 +108,18 @@ pub(super) struct Machines {
     pub all: Vec<Machine>,
     /// They join, beat and come back by themselves; else whoever drives the world speaks for them.
     pub live: bool,
+    /// The controller for which this is asked.
+    pub seat: usize,
 }
 
 impl Machines {
     pub fn new(specs: Vec<NodeSpec>) -> Self {
         let all = specs.into_iter().map(Machine::new).collect();
-        Self { all, live: false }
+        Self {
+            all,
+            live: false,
+            seat: 0,
+        }
     }
 
     /// Whether a node and the others hear each other.
@@ -110,7 +130,24 @@ impl Machines {
 
     /// Whether the leader and the node's daemon are linked.
     pub fn linked(&self, at: usize) -> bool {
-        at == 0 || !self.live || self.all.get(at).is_some_and(|m| m.linked)
+        at == 0 || !self.live || self.leader_of(at) == Some(self.seat)
+    }
+
+    /// Whom a node's daemon is linked to.
+    pub fn leader_of(&self, at: usize) -> Option<usize> {
+        let m = self.all.get(at).filter(|m| m.linked);
+        m.map(|m| m.leader)
+    }
+
+    /// Whether the node is linked to the leader, or about to be.
+    pub fn hears(&self, at: usize) -> bool {
+        let joins = |m: &Machine| m.joining && m.leader == self.seat;
+        self.linked(at) || self.all.get(at).is_some_and(joins)
+    }
+
+    /// What was ordered and not heard of is another controller's now, which orders it again.
+    pub fn forget_orders(&mut self) {
+        self.all.iter_mut().for_each(|m| m.pending.clear());
     }
 
     /// Where a process is to be started that no node said a word of.

@@ -19,6 +19,7 @@ mod act;
 mod agents;
 mod ailment;
 mod check;
+mod controllers;
 mod daemon;
 mod ghosts;
 mod journal;
@@ -38,6 +39,7 @@ mod trainer;
 
 pub use ailment::Ailment;
 pub use check::{Checker, Violation};
+pub use controllers::{Apart, Which};
 pub use journal::Journal;
 pub use process::{Proc, Start, Work};
 pub use timing::{Span, Timing, ms};
@@ -88,6 +90,21 @@ enum Happening {
     Generated(agents::Doing, Incarnation, u64),
     Answered(agents::Doing, u64, Option<WeightVersion>),
     Append(agents::Doing),
+    /// An agent worker brings a turn again that was not answered, after so many others.
+    AppendAgain(agents::Doing, u32),
+    /// Something reaches a controller in one of its lives.
+    Controller(usize, u32, controllers::Event),
+    /// A controller's request is at etcd.
+    AtEtcd(usize, u64, controllers::Ask),
+    /// A controller's request is at the object store.
+    AtStore(usize, u64, controllers::Work),
+    LeaseEnds(u64),
+    /// etcd has a majority again.
+    Quorum,
+    /// What cut a controller off is over.
+    Together(usize, u64),
+    /// A node hears nothing of its leader for long.
+    Silent(usize, u64),
     /// An agent worker has tried its tool as often as it may.
     ToolTried(agents::Doing),
     Samples,
@@ -151,6 +168,8 @@ pub struct World {
     serial: u64,
     daemon: Daemon,
     machines: Machines,
+    /// Several controllers, where there are.
+    ha: controllers::Controllers,
     office: Office,
     /// Outputs that were looked at before they are acted on.
     taken: Vec<Output>,
@@ -199,15 +218,29 @@ impl World {
 
     /// A job that starts now, in which things take so long.
     pub fn with(config: CoreConfig, timing: Timing, seed: u64) -> Self {
-        Self::start(config, timing, seed, Journal::Off)
+        Self::made(config, timing, seed, Journal::Off).started()
+    }
+
+    /// A job of so many controllers, of whose requests to etcd so many of a thousand are late.
+    pub(in crate::sim) fn of_controllers(
+        (config, timing): (CoreConfig, Timing),
+        seed: u64,
+        journal: Journal,
+        (count, late_per_mille): (u32, u64),
+    ) -> Self {
+        let mut world = Self::made(config, timing, seed, journal);
+        // Until the first one leads.
+        world.daemon.up = false;
+        world.run_controllers(count, late_per_mille);
+        world
     }
 
     /// The same with every line written down.
     pub fn journaled(config: CoreConfig, timing: Timing, seed: u64) -> Self {
-        Self::start(config, timing, seed, Journal::Lines(Vec::new()))
+        Self::made(config, timing, seed, Journal::Lines(Vec::new())).started()
     }
 
-    fn start(config: CoreConfig, timing: Timing, seed: u64, journal: Journal) -> Self {
+    fn made(config: CoreConfig, timing: Timing, seed: u64, journal: Journal) -> Self {
         let mut world = Self {
             core: Core::new(config.clone()),
             checker: Checker::new(&config),
@@ -215,6 +248,7 @@ impl World {
             begun_anew: false,
             office: Office::new(&config),
             machines: Machines::new(config.first_nodes()),
+            ha: controllers::Controllers::none(),
             config,
             timing,
             now: Time(1_000_000_000),
@@ -255,8 +289,13 @@ impl World {
         if !world.timing.sample_every.is_zero() {
             world.after(world.timing.sample_every, Happening::Samples);
         }
-        world.feed(Input::Start);
         world
+    }
+
+    /// The one controller starts.
+    fn started(mut self) -> Self {
+        self.feed(Input::Start);
+        self
     }
 
     /// Chance.
@@ -335,10 +374,8 @@ impl World {
     /// When the next thing happens.
     fn next_at(&self) -> Option<Time> {
         let next = self.queue.keys().next().map(|(at, _)| *at);
-        match (next, self.wake_at()) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let parked = self.parked_wakes_at().map(|(at, _)| at);
+        [next, self.wake_at(), parked].into_iter().flatten().min()
     }
 
     /// When the core wants to be woken; never while nobody can.
@@ -355,6 +392,16 @@ impl World {
             return;
         }
         let next = self.queue.keys().next().copied();
+        let first = [next.map(|(at, _)| at), self.wake_at()]
+            .into_iter()
+            .flatten()
+            .min();
+        if let Some((at, c)) = self.parked_wakes_at()
+            && first.is_none_or(|first| at < first)
+        {
+            self.now = self.now.max(at);
+            return self.wake_parked(c);
+        }
         match (next, self.wake_at()) {
             (at, Some(t)) if at.is_none_or(|(at, _)| t < at) => {
                 // Something that the core did not hear of may have happened at this very time.
@@ -372,7 +419,9 @@ impl World {
             (Some(key), _) => {
                 self.now = key.0;
                 if let Some(what) = self.queue.remove(&key) {
+                    self.sit(self.meets(&what));
                     self.happen(what);
+                    self.sit_back();
                 }
             }
             (None, _) => {
@@ -402,6 +451,14 @@ impl World {
             Happening::Generated(doing, rollout, ticket) => self.generated(doing, rollout, ticket),
             Happening::Answered(doing, ticket, by) => self.answered(doing, ticket, by),
             Happening::Append(doing) => self.append(doing),
+            Happening::AppendAgain(doing, stored) => self.append_again(doing, stored),
+            Happening::Controller(c, life, event) => self.controller(c, life, event),
+            Happening::AtEtcd(c, call, ask) => self.at_etcd(c, call, ask),
+            Happening::AtStore(c, call, work) => self.at_store(c, call, work),
+            Happening::LeaseEnds(lease) => self.lease_ends(lease),
+            Happening::Quorum => self.quorum(),
+            Happening::Together(c, serial) => self.comes_together(c, serial),
+            Happening::Silent(at, stream) => self.silent(at, stream),
             Happening::ToolTried(doing) => self.tool_tried(doing),
             Happening::Samples => self.samples(),
             Happening::Ghosts(who) => self.haunt(who),
@@ -410,6 +467,7 @@ impl World {
             Happening::NodeSaid(at, stream, input) => self.node_said(at, stream, input),
             Happening::Ordered(at, stream, order) => self.ordered(at, stream, order),
             Happening::Beat(at) => self.beat(at),
+            Happening::Join(at) if self.ha.are_there() => self.join_some(at),
             Happening::Join(at) => self.join(at),
             Happening::Mend => self.mend(),
             Happening::NodeBack(at) => self.node_back(at),

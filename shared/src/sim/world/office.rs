@@ -111,6 +111,12 @@ impl Office {
         self.job.clone()
     }
 
+    /// The job as it was then, as one reads it that nobody listens to.
+    pub fn job_at(&self, revision: u32) -> CoreConfig {
+        let job = self.revisions.get(&revision);
+        job.unwrap_or(&self.job).clone()
+    }
+
     pub fn forget_asked(&mut self) {
         self.unsure |= !self.asked.is_empty();
         self.asked.clear();

@@ -9,6 +9,29 @@ use crate::core::{Exit, Input, NodeEvent, NodeState, RoleEvent};
 use crate::ids::Incarnation;
 
 impl World {
+    /// Whether the controller that is there hears this at all: of nodes that are linked to it, where there are several.
+    pub(super) fn comes_here(&self, input: &Input) -> bool {
+        if !self.ha.are_there() {
+            return true;
+        }
+        match input {
+            // It read that in its own store.
+            Input::Role(_, RoleEvent::TrajectoryFinished { .. }) => true,
+            // The end of a link that it had.
+            Input::Role(life, RoleEvent::Detached) => {
+                let at = self.procs.get(life).map(|p| p.machine);
+                let m = at.and_then(|at| self.machines.all.get(at));
+                m.is_some_and(|m| m.leader == self.machines.seat)
+            }
+            Input::Role(life, _) => {
+                let p = self.procs.get(life);
+                p.is_none_or(|p| self.machines.hears(p.machine))
+            }
+            Input::Node(node, _) => self.machines.hears(self.machine_of(*node)),
+            _ => true,
+        }
+    }
+
     pub(super) fn beat(&mut self, at: usize) {
         self.after(BEAT, Happening::Beat(at));
         let lost = self.timing.duplicate_per_mille / 4;
@@ -87,7 +110,7 @@ impl World {
         let Some(m) = self.machines.all.get_mut(at) else {
             return;
         };
-        let linked = m.linked;
+        let linked = m.linked && m.leader == self.machines.seat;
         match &order {
             NodeOrder::Spawn(spawn) => {
                 m.pending.insert(spawn.life, spawn.clone());
@@ -107,8 +130,9 @@ impl World {
     }
 
     fn send_order(&mut self, at: usize, order: NodeOrder) {
+        let seat = self.machines.seat;
         let m = &mut self.machines.all[at];
-        if m.linked {
+        if m.linked && m.leader == seat {
             let takes = self.timing.message.draw(&mut self.dice);
             m.arrives.0 = m.arrives.0.max(self.now + takes);
             let (stream, takes) = (m.stream, m.arrives.0.since(self.now));
@@ -124,7 +148,10 @@ impl World {
             _ if !m.linked || m.stream != stream => {}
             Some(Trouble::Frozen) => m.unheard.push(order),
             Some(_) => {}
-            None => self.node_obeys(at, order),
+            None => {
+                self.check_order(at);
+                self.node_obeys(at, order);
+            }
         }
     }
 
@@ -152,6 +179,11 @@ impl World {
         if !self.daemon.idle() {
             return self.after(ms(5), Happening::Join(at));
         }
+        self.join_here(at);
+    }
+
+    /// It joins the one that is there.
+    pub(super) fn join_here(&mut self, at: usize) {
         let m = &mut self.machines.all[at];
         m.joining = true;
         let (node, ended) = (m.spec.clone(), std::mem::take(&mut m.unsaid));
@@ -214,7 +246,7 @@ impl World {
             return;
         }
         for at in 1..self.machines.all.len() {
-            if !self.machines.all[at].linked {
+            if !self.machines.linked(at) {
                 continue;
             }
             let node = self.node_of(at);

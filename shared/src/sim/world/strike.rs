@@ -92,6 +92,10 @@ impl World {
 
     /// An operator ends the job, and starts the daemon again later to go on with it.
     pub fn stop_and_resume(&mut self, after: Duration) {
+        if self.ha.are_there() {
+            // That ends the job of several controllers for good.
+            return;
+        }
         self.feed(Input::Stop);
         if self.outcome != Some(crate::core::Outcome::Stopped) {
             return;
@@ -116,6 +120,7 @@ impl World {
         self.timing.duplicate_per_mille = 0;
         self.daemon.crash_after = None;
         self.heal_nodes();
+        self.heal_controllers();
         self.after(ms(10), Happening::Mend);
         // A device's word, or an order to stop, may have been under way: the operator looks again.
         self.after(ms(1000), Happening::Mend);
@@ -186,6 +191,10 @@ impl World {
     /// A process is to be started, here or on another node.
     pub(super) fn order_spawn(&mut self, order: SpawnOrder) {
         let (who, life) = (order.id, order.life);
+        if !self.ha.on_stage() {
+            let at = self.machine_of(order.slot.node);
+            return self.order(at, NodeOrder::Spawn(order));
+        }
         let before = self.places.insert(who, life);
         let older = before.and_then(|before| self.before.insert(who, before));
         if let Some(older) = older.filter(|o| self.procs.get(o).is_some_and(|p| !p.alive)) {

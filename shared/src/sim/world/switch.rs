@@ -26,7 +26,10 @@ impl World {
         let Some(p) = self.procs.get_mut(&engine).filter(|p| p.alive) else {
             return;
         };
-        if !p.serves() || !self.machines.in_reach(p.machine) {
+        // The one that commands does not reach it, and tries again.
+        let commands = self.ha.are_there() && by == self.daemon.life;
+        let apart = commands && !self.machines.linked(p.machine);
+        if !p.serves() || !self.machines.in_reach(p.machine) || apart {
             return self.after(AGAIN, Happening::Switch(engine, paused, by));
         }
         p.paused = paused;

@@ -105,9 +105,11 @@ impl World {
         if !ranks.iter().all(alive) {
             return;
         }
-        let linked = ranks
-            .iter()
-            .all(|r| self.procs.get(r).is_some_and(|p| p.linked));
+        let linked = ranks.iter().all(|r| {
+            self.procs
+                .get(r)
+                .is_some_and(|p| p.linked && self.machines.linked(p.machine))
+        });
         let ends = part >= parts(call);
         if !self.gang_serves(generation) || (part == 0 && !linked) {
             return self.after(ms(50), Happening::Gang(generation, call, part));

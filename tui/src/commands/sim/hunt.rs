@@ -34,6 +34,8 @@ pub struct Search {
 pub struct Ran {
     /// Inputs that the controller was given.
     pub inputs: u64,
+    /// How often a controller took the job over.
+    pub takeovers: u32,
     /// Virtual time.
     pub took: Duration,
     /// Which states of which machines they met.
@@ -69,6 +71,8 @@ pub struct Report {
     pub seeds: u64,
     /// Inputs of all of them.
     pub inputs: u64,
+    /// Takeovers in all of them.
+    pub takeovers: u64,
     /// Virtual time of all of them.
     pub took: Duration,
     /// Failures, in the order of their first seeds.
@@ -84,6 +88,7 @@ impl Report {
     fn add(&mut self, seed: u64, ran: Ran) {
         self.seeds += 1;
         self.inputs += ran.inputs;
+        self.takeovers += u64::from(ran.takeovers);
         self.took += ran.took;
         let cells = ran.coverage.beyond(&self.coverage);
         if !cells.is_empty() {
@@ -171,6 +176,7 @@ mod tests {
         };
         Ran {
             inputs: seed,
+            takeovers: 0,
             took: Duration::from_secs(1),
             coverage: Coverage::default(),
             violation: invariant.map(|invariant| Violation {

@@ -77,6 +77,8 @@ impl std::fmt::Display for Violation {
 pub struct Checker {
     /// What broke first.
     pub violation: Option<Violation>,
+    /// It is of the controller that counts.
+    pub(super) is_read: bool,
     /// The last step committed durably.
     pub committed: Step,
     /// The last version published durably.
@@ -123,6 +125,7 @@ impl Checker {
     pub(super) fn new(config: &CoreConfig) -> Self {
         Self {
             violation: None,
+            is_read: true,
             committed: Step(0),
             published: None,
             issued: BTreeSet::new(),
@@ -150,6 +153,9 @@ impl Checker {
 
     /// An invariant does not hold; the first one counts.
     pub fn broken(&mut self, at: Time, invariant: &str, text: &str) {
+        if !self.is_read {
+            return;
+        }
         let violation = || Violation {
             at,
             invariant: invariant.to_owned(),
@@ -159,7 +165,7 @@ impl Checker {
     }
 
     fn hold(&mut self, at: Time, holds: bool, invariant: &str, text: impl FnOnce() -> String) {
-        if !holds {
+        if !holds && self.is_read {
             self.broken(at, invariant, &text());
         }
     }
