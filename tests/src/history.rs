@@ -9,7 +9,7 @@
 //! - a request that was done is done: whoever leads later shows it, until another request takes it back;
 //! - nobody does what it is asked after a leader of a later term answered.
 use robust_shared::core::Record;
-use robust_shared::ids::TrajectoryId;
+use robust_shared::ids::{Step, TrajectoryId};
 use robustd::store::{Store, StoredTrajectory};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -168,8 +168,8 @@ impl History {
     pub fn check(&self, store: &Store, per_step: usize) -> Disagreement {
         let seen = self.seen();
         let mut found = Disagreement::default();
-        consumed(store, per_step, &seen, &mut found);
-        turns(store, &seen, &mut found);
+        let consumed = consumed(store, per_step, &seen, &mut found);
+        turns(store, &seen, &consumed, &mut found);
         let incidents = store.incidents().expect("its incidents");
         let kept: BTreeSet<u64> = incidents.iter().map(|i| i.id.0).collect();
         for missing in seen.incidents.difference(&kept) {
@@ -188,7 +188,12 @@ impl Disagreement {
 }
 
 /// Each step once, in order, by so many trajectories that no other step consumed; and all that were shown.
-fn consumed(store: &Store, per_step: usize, seen: &Seen, found: &mut Disagreement) {
+fn consumed(
+    store: &Store,
+    per_step: usize,
+    seen: &Seen,
+    found: &mut Disagreement,
+) -> BTreeMap<TrajectoryId, Step> {
     let journal = store.journal_since(0, usize::MAX).expect("its journal");
     let (mut last, mut by) = (0, BTreeMap::new());
     for (_, record) in journal {
@@ -219,12 +224,22 @@ fn consumed(store: &Store, per_step: usize, seen: &Seen, found: &mut Disagreemen
             "step {shown} was shown, and {last} is the last one"
         ));
     }
+    by
 }
 
-fn turns(store: &Store, seen: &Seen, found: &mut Disagreement) {
+/// A trajectory that a step of long ago consumed is pruned from the store: its end counted.
+fn turns(
+    store: &Store,
+    seen: &Seen,
+    consumed: &BTreeMap<TrajectoryId, Step>,
+    found: &mut Disagreement,
+) {
     for (id, shown) in &seen.turns {
         let kept = store.trajectory(*id).expect("the store can be read");
-        let is_there = kept.as_ref().is_some_and(|kept| has(kept, shown));
+        let is_there = match &kept {
+            Some(kept) => has(kept, shown),
+            None => consumed.contains_key(id),
+        };
         if !is_there {
             found.turns_lost += 1;
             let kept = kept.map(|k| (k.turns.len(), k.finished.map(|f| f.reward)));
