@@ -37,9 +37,6 @@ mod rules;
 /// Generated from `robust/v1/*.proto`; a test regenerates and compares it.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]
 #[rustfmt::skip]
-/// Conversations of an agent whose tokens come in one call, at most ([`v1::SpansBatch`]).
-pub const MOST_PARTS: usize = 4096;
-
 pub mod v1 {
     include!("generated/robust.v1.rs");
 }

@@ -59,9 +59,17 @@ pub(super) async fn begin(
     log.become_current().await.map_err(BeginError::Log)?;
     let url = remote.url();
     tracing::info!("what is stored goes to {url} as well, after {at}");
+    let bases = log.bases().await.map_err(BeginError::Log)?;
+    let base = bases.last().map_or(at.number, |base| base.at.number);
     let register = lead.map(|lead| Arc::clone(lead) as Arc<dyn Register>);
     let place = (log, epoch, at);
-    logging.attach(Attached::new(place, register, carried, store.dumper()));
+    logging.attach(Attached::new(
+        place,
+        base,
+        register,
+        carried,
+        store.dumper(),
+    ));
     Ok(store.sync().await?)
 }
 
@@ -166,7 +174,7 @@ pub(super) async fn place(
         code = ends.recv() => return Ok(Place::Over(code)),
     };
     Ok(match followed {
-        Followed::Leads(lead) => Place::Leads(Arc::new(lead)),
+        Followed::Leads(lead) => Place::Leads(lead),
         Followed::Over(how) => {
             tracing::info!("the job is over: {how}");
             Place::Over(match how.as_str() {

@@ -59,16 +59,22 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// The log goes on after `at`, in the term `epoch`. For the runtime that this is called in.
+    /// The log goes on after `at`, in the term `epoch`; it has a base up to `base`. For the runtime that this is called in.
     pub fn new(
         (log, epoch, at): (GroupLog, u64, Position),
+        base: u64,
         register: Option<Arc<dyn Register>>,
         carried: Carried,
         dumper: Dumper,
     ) -> Self {
         let runtime = Handle::current();
         Self {
-            bases: Bases::new(log.clone(), dumper, runtime.clone()),
+            bases: Bases::new(
+                log.clone(),
+                dumper,
+                runtime.clone(),
+                at.number.saturating_sub(base),
+            ),
             log,
             epoch,
             at,
@@ -120,18 +126,30 @@ impl Attached {
         local.writes.push(stored_position(&next));
         self.broken = true;
         let (written, logged) = self.runtime.clone().block_on(async {
-            // The disk beside the network; the store's own thread may block.
-            let putting = tokio::spawn(put.clone().first());
-            let written = commit.commit(tree, local);
-            let logged = match putting.await {
-                Ok(Ok(())) => Ok(()),
-                _ => put.patiently(tell).await,
-            };
-            let logged = match (&written, logged) {
-                (Ok(()), Ok(())) => self.registered(&next, &patience, tell).await,
-                (_, logged) => logged,
-            };
-            (written, logged)
+            match &self.register {
+                // What has never counted is in no store of a controller: it would follow no chain of the log.
+                Some(_) => {
+                    let logged = match put.patiently(tell).await {
+                        Ok(()) => self.registered(&next, &patience, tell).await,
+                        failed => failed,
+                    };
+                    let written = match &logged {
+                        Ok(()) => commit.commit(tree, local),
+                        Err(error) => Err(StoreError::Log(error.clone())),
+                    };
+                    (written, logged)
+                }
+                None => {
+                    // The disk beside the network; the store's own thread may block.
+                    let putting = tokio::spawn(put.clone().first());
+                    let written = commit.commit(tree, local);
+                    let logged = match putting.await {
+                        Ok(Ok(())) => Ok(()),
+                        _ => put.patiently(tell).await,
+                    };
+                    (written, logged)
+                }
+            }
         });
         if let Err(error @ LogError::Taken { .. }) = &logged {
             self.over = Some(error.clone());

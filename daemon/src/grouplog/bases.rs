@@ -14,7 +14,7 @@ use tokio::time::timeout;
 const LEAST: u64 = 64 << 20;
 
 /// What it takes to read a group again is a call to the store at least, which is as dear as so many bytes.
-const CALL: u64 = 16 << 10;
+const CALL: u64 = 64 << 10;
 
 /// How long a base waits for the groups that may be in it to count.
 const SETTLED: Duration = Duration::from_secs(60);
@@ -34,12 +34,13 @@ pub(super) struct Bases {
 }
 
 impl Bases {
-    pub fn new(log: GroupLog, dumper: Dumper, runtime: Handle) -> Self {
+    /// `groups` were written since the last one, by whoever led.
+    pub fn new(log: GroupLog, dumper: Dumper, runtime: Handle, groups: u64) -> Self {
         Self {
             log,
             dumper,
             runtime,
-            since: 0,
+            since: groups.saturating_mul(CALL),
             last: Arc::default(),
             busy: Arc::default(),
             counted: watch::Sender::new(0),

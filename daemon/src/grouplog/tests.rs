@@ -51,7 +51,7 @@ impl Site {
         let mut carried = Carried::new(&state, Some(seal), store.files().unwrap());
         let (epoch, at) = begin(&log, &store, &mut carried, "file:///log").await?;
         log.become_current().await.unwrap();
-        let attached = Attached::new((log, epoch, at), None, carried, store.dumper());
+        let attached = Attached::new((log, epoch, at), at.number, None, carried, store.dumper());
         logging.attach(attached);
         store.sync().await.unwrap();
         Ok(Machine { state, store })

@@ -33,7 +33,7 @@ const SAID_EVERY: u32 = 50;
 #[derive(Debug)]
 pub enum Followed {
     /// This candidate leads, and its state directory has all that counts.
-    Leads(Lead),
+    Leads(Arc<Lead>),
     /// The job is over, in this way.
     Over(String),
 }
@@ -192,7 +192,7 @@ impl Candidate {
         takeover.ends(Stage::Log);
         standby.end().await;
         let lead = Lead::new(setting, (epoch, lease), head, (keeper, takeover))?;
-        Ok(Followed::Leads(lead))
+        Ok(Followed::Leads(Arc::new(lead)))
     }
 }
 

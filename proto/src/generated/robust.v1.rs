@@ -2642,6 +2642,9 @@ pub struct Controllers {
     /// how the term began
     #[prost(message, optional, tag = "6")]
     pub takeover: ::core::option::Option<Takeover>,
+    /// for how long it has led
+    #[prost(uint64, tag = "7")]
+    pub led_ms: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
