@@ -386,8 +386,12 @@ mod tests {
         };
         assert_eq!(way(&store, half_bases), Some(true));
         store.put_base(&replica, true);
-        store.put_base(&Replica::begin(tip), true);
-        assert!(store.groups.is_empty(), "both bases have them");
+        assert_eq!(store.groups.len(), 4, "the base before has none of them");
+        let next = group(2, tip, 9);
+        store.put(&next);
+        replica.push(next);
+        store.put_base(&replica, true);
+        assert_eq!(store.groups.len(), 1, "both bases have the others");
         assert_eq!(way(&store, Misread::default()), Some(false));
     }
 }
