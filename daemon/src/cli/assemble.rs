@@ -40,7 +40,7 @@ pub(super) fn assemble(
     (prepared, grouping): (&Prepared, Grouping),
     (state, authorities, run): (&StateDir, &Authorities, String),
     (store, quota, logging): (&Store, Quota, Logging),
-    clock: Clock,
+    (clock, fence): (Clock, Box<dyn Fn() + Send + Sync>),
     feeds: Feeds,
     (events, heard): (Events, UnboundedReceiver<Event>),
     (leases, members): (Leases, Option<Members>),
@@ -98,6 +98,7 @@ pub(super) fn assemble(
         prompts: prepared.prompts.clone(),
         clock,
         store: store.clone(),
+        fence,
         launcher: Launcher::with_groups(exits, groups).map_err(start("the launcher"))?,
         telemetry: Telemetry::start(job.detect.sample_interval(), sources, sampled)
             .map_err(start("the telemetry"))?,

@@ -322,11 +322,15 @@ impl Daemon {
         remove_of_earlier_boots(&self.state.snapshots())?;
         let leases = Leases::default();
         let members = self.nodes.as_ref().map(|nodes| nodes.members.clone());
+        let fence: Box<dyn Fn() + Send + Sync> = match self.lead.clone() {
+            Some(lead) => Box::new(move || lead.check()),
+            None => Box::new(|| ()),
+        };
         let (parts, mut world) = assemble(
             (&self.prepared, self.grouping),
             (&self.state, &self.authorities, self.run),
             (&self.store, self.quota, self.logging),
-            self.clock,
+            (self.clock, fence),
             self.feeds,
             (self.events.clone(), self.heard),
             (leases.clone(), members),

@@ -2,10 +2,10 @@
 //! console's header. Raising and lowering each make an event.
 use super::Driver;
 use crate::ckpt::CkptEvent;
-use crate::ha::FOLLOWS;
 use crate::store::Condition;
 use robust_proto::v1;
 use robust_shared::core::Severity;
+use robust_shared::ha::FOLLOWS;
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -153,6 +153,9 @@ pub struct Parts {
     pub clock: Clock,
     /// The durable memory.
     pub store: Store,
+    /// Called before anything is decided: where the job has several controllers it ends the program of one that may lead no
+    /// more.
+    pub fence: Box<dyn Fn() + Send + Sync>,
     /// Starts and strikes processes.
     pub launcher: Launcher,
     /// Samples them.
@@ -284,11 +287,13 @@ impl Driver {
             tokio::select! {
                 biased;
                 written = self.outbox.written() => {
+                    (self.parts.fence)();
                     self.note_standstill(due);
                     written?;
                     self.publish_written();
                 }
                 event = world.next(self.parts.clock, wake, due) => {
+                    (self.parts.fence)();
                     self.note_standstill(due);
                     self.on_events(event, world);
                 }

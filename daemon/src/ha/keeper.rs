@@ -19,6 +19,9 @@ const PROOF: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(super) struct Keeper {
     ended: Arc<AtomicBool>,
+    clock: Since,
+    /// Until when the place is kept if the arbiter answers nothing more.
+    until: Arc<AtomicU64>,
 }
 
 impl Drop for Keeper {
@@ -28,6 +31,14 @@ impl Drop for Keeper {
 }
 
 impl Keeper {
+    /// Begins anew where the place may be somebody else's by now, by this machine's clock: this program stood still, and
+    /// its other threads run before the one that keeps the place.
+    pub fn check(&self) {
+        if self.clock.now().0 > self.until.load(Ordering::Acquire) {
+            begin_anew("it stood still for longer than its lease lasts for sure");
+        }
+    }
+
     /// Keeps the place that `election` has by this lease, but for a leader that has been writing for too long where another
     /// candidate could.
     pub fn start(
@@ -57,6 +68,9 @@ impl Keeper {
         let sign = setting.timing.sign;
         let ended = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&ended);
+        let leads_until = |election: &Election| election.leads_until().map_or(0, |until| until.0);
+        let until = Arc::new(AtomicU64::new(leads_until(&election)));
+        let kept_until = Arc::clone(&until);
         let run = move || {
             runtime.block_on(async move {
                 let mut election = election;
@@ -86,17 +100,23 @@ impl Keeper {
                             Event::Tick
                         }
                     };
-                    if let Some(Act::End { why }) = election.handle(clock.now(), event)
+                    let act = election.handle(clock.now(), event);
+                    if let Some(Act::End { why }) = act
                         && !stop.load(Ordering::Acquire)
                     {
                         begin_anew(&why);
                     }
+                    kept_until.store(leads_until(&election), Ordering::Release);
                 }
             });
         };
         let builder = thread::Builder::new().name("leads".to_owned());
         builder.spawn(run).map_err(start)?;
-        Ok(Self { ended })
+        Ok(Self {
+            ended,
+            clock,
+            until,
+        })
     }
 }
 

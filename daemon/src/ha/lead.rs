@@ -72,6 +72,15 @@ impl Lead {
         roster::watch(self, of)
     }
 
+    /// Begins anew where the place may be somebody else's by now: nothing more is decided then, nor told to anybody
+    /// (CLUSTER.md 1.3-4).
+    pub fn check(&self) {
+        let keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(keeper) = &*keeper {
+            keeper.check();
+        }
+    }
+
     /// Nodes may join from now on.
     pub fn serves(&self) {
         self.takeover.ends(Stage::Start);

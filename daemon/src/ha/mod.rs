@@ -20,6 +20,5 @@ mod takeover;
 
 pub use candidate::{Candidate, Followed};
 pub use lead::Lead;
-pub use roster::FOLLOWS;
 pub use setting::{HaError, Setting};
 pub use site::Advert;

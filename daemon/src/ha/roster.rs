@@ -3,6 +3,7 @@ use super::lead::Lead;
 use super::site::{Keys, Member, read};
 use robust_arbiter::{Arbiter, Entry, Etcd, Revision, Write};
 use robust_proto::v1;
+use robust_shared::ha::FOLLOWS;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -15,9 +16,6 @@ const LOOK: Duration = Duration::from_secs(1);
 const SILENT: Duration = Duration::from_secs(3);
 /// One that gave none for so long is forgotten, until it gives one again.
 const FORGOTTEN: Duration = Duration::from_secs(600);
-
-/// The state of a follower that gives signs.
-pub const FOLLOWS: &str = "follows";
 
 /// The signs that were seen of followers.
 struct Roster {

@@ -24,3 +24,6 @@ mod watchdog;
 pub use bug::Bug;
 pub use election::{Act, Election, Event, Leader, Timing};
 pub use watchdog::{Place, place};
+
+/// The state of a candidate that follows, as operators see it; others give no sign.
+pub const FOLLOWS: &str = "follows";

@@ -1,6 +1,7 @@
 //! Which controller leads, and which ones follow it.
 use super::{Labels, Sheet, Snapshot, labels};
 use robust_proto::v1;
+use robust_shared::ha::FOLLOWS;
 use std::fmt;
 
 impl Snapshot {
@@ -17,7 +18,7 @@ impl Snapshot {
         sheet.gauges("controller_elected_time_seconds", help, since)?;
         let row = |follower: &v1::Follower| labels([("name", &*follower.name)]);
         let follows = of.followers.iter().map(|follower| {
-            let follows = follower.state == crate::ha::FOLLOWS;
+            let follows = follower.state == FOLLOWS;
             (row(follower), f64::from(u8::from(follows)))
         });
         let help = "1 for a controller that follows, and would go on with the job; 0 for one that gives no sign.";
