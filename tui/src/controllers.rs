@@ -75,6 +75,6 @@ mod tests {
             "b leads for 1m00s (epoch 7); a silent for 12s, c follows, 3 behind"
         );
         let said = takeover(&of).unwrap_or_default();
-        assert_eq!(said, "from a in 711 ms: silence 702 ms, election 9.0 ms");
+        assert_eq!(said, "from a in 711 ms: silence 702 ms, election 9 ms");
     }
 }
