@@ -175,15 +175,26 @@ pub(super) fn cut_after(state: &Path, last: u64) -> io::Result<Vec<Line>> {
     let older = older(state)?.into_iter().map(older_file);
     for name in older.chain([FILE.to_owned()]) {
         let path = state.join(name);
-        let (kept, late): (Vec<Line>, Vec<Line>) =
-            lines_in(&path)?.into_iter().partition(|(n, _)| *n <= last);
+        let late: Vec<Line> = lines_in(&path)?
+            .into_iter()
+            .filter(|(n, _)| *n > last)
+            .collect();
         if late.is_empty() {
             continue;
         }
-        let text: String = kept.into_iter().map(|(_, line)| line).collect();
+        // Lines of a build without a chain stay as well.
+        let text = std::fs::read(&path)?;
+        let stays =
+            |line: &&[u8]| line.ends_with(b"\n") && number_of(line).is_none_or(|n| n <= last);
+        let text: Vec<u8> = text
+            .split_inclusive(|b| *b == b'\n')
+            .filter(stays)
+            .flatten()
+            .copied()
+            .collect();
         let beside = path.with_extension("new");
         let mut file = options().write(true).truncate(true).open(&beside)?;
-        file.write_all(text.as_bytes())?;
+        file.write_all(&text)?;
         file.sync_data()?;
         std::fs::rename(beside, &path)?;
         cut.extend(late);

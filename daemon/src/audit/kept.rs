@@ -163,6 +163,11 @@ mod tests {
         let (mine, other) = (temp.path().join("a"), temp.path().join("b"));
         std::fs::create_dir_all(&mine).unwrap();
         std::fs::create_dir_all(&other).unwrap();
+        std::fs::write(
+            mine.join(FILE),
+            "{\"id\":1,\"what\":\"of a build without a chain\"}\n",
+        )
+        .unwrap();
         // Written where the log did not get it.
         asked(&Audit::open(&mine).unwrap(), "pause");
         let (store, _) = Store::open(&temp.path().join("store")).unwrap();
@@ -170,7 +175,8 @@ mod tests {
         synced(&store);
         let audit = Audit::open_kept(&mine, &store).unwrap();
         let (entries, _) = audit.read(Default::default()).unwrap();
-        assert!(entries.iter().all(|entry| entry.what == "stop"));
+        let said: Vec<&str> = entries.iter().map(|entry| &*entry.what).collect();
+        assert_eq!(said, ["of a build without a chain", "stop", "stop"]);
         let apart = std::fs::read_to_string(mine.join("audit.apart-1.jsonl")).unwrap();
         assert!(apart.contains("pause"));
         assert_eq!(lines_of(&mine, 9).unwrap(), kept(&store));
