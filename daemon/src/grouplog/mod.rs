@@ -3,6 +3,7 @@
 //! ```text
 //!  committer ──► Logged::commit ──┬── the group, to the log ────► (registered with the arbiter, where there is one) ─┐
 //!                                 └── the group, to sled, synced ────────────────────────────────────────────────────┴─► acknowledged
+//!  of several controllers the store gets a group only once it counts: what it has follows the log, whoever died when
 //!  a base: begins with a new log, and again when the groups since the last one are more than it
 //! ```
 //! Files of the state directory that another machine needs ([`carried`]) are written with the groups.
