@@ -80,11 +80,18 @@ impl Roster {
         }
     }
 
-    /// The daemon was away: links are gone, and nobody saw what anybody did meanwhile.
+    /// The daemon was away: links are gone, and nobody saw what anybody did meanwhile. Every node joins anew, and one
+    /// that will leave says so again then; it may have changed its mind since that was stored.
     pub fn rejoin(&mut self, now: Time, config: &CoreConfig) {
         let window = &config.rules.attach_overdue.window;
         for i in self.instances.iter_mut() {
             i.rejoin(now, now + window.of(i.id().role));
+        }
+        let about_to_leave = |id: &NodeId| self.nodes.get(*id).is_some_and(|n| n.leaving);
+        for id in self.nodes.ids().filter(about_to_leave).collect::<Vec<_>>() {
+            if let Some(node) = self.nodes.get_mut(id) {
+                node.leaving = false;
+            }
         }
     }
 

@@ -553,3 +553,26 @@ fn a_node_that_will_leave_is_left_in_good_order_and_may_be_used_again_when_it_is
     w.run_to_end();
     assert_eq!(w.incidents().len(), 0);
 }
+
+/// A leader that ends soon after the node has joined it anew may not have written that down; the next one found the
+/// node about to leave and moved who was well there.
+#[test]
+fn a_node_that_said_it_would_leave_says_so_again_to_whoever_goes_on_with_the_job() {
+    let full = [("train", 1), ("rollout", 1), ("agent", 1)];
+    let nodes = vec![node("a", "x", &full), node("b", "x", &full)];
+    let mut w = on(nodes, small(Mode::Async, 60));
+    step_two(&mut w);
+    let reason = "maintenance".to_owned();
+    w.feed(Input::Node(NodeId(1), NodeEvent::Leaving { reason }));
+    let leaves = |core: &Core| core.s.roster.nodes().get(NodeId(1)).unwrap().leaving;
+    assert!(leaves(&w.core));
+    let mut again = Core::restore(w.core.config().clone(), w.core.state().clone());
+    again.handle(w.now + ms(1), Input::Start);
+    assert!(!leaves(&again));
+    let reason = "maintenance".to_owned();
+    again.handle(
+        w.now + ms(2),
+        Input::Node(NodeId(1), NodeEvent::Leaving { reason }),
+    );
+    assert!(leaves(&again));
+}
