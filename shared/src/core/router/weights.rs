@@ -15,6 +15,11 @@ impl Core {
         self.s.weights.sources_of(puller)
     }
 
+    /// What an engine serves as far as the controller knows.
+    pub fn version_of(&self, engine: Incarnation) -> Option<WeightVersion> {
+        self.s.weights.version_of(engine)
+    }
+
     /// The weights, and what they are given with whatever they are to take in.
     pub(in crate::core) fn weights(&mut self) -> (&mut Weights, Cx<'_>) {
         let cx = Cx {

@@ -116,6 +116,11 @@ impl Weights {
         pull.map(|p| p.sources.as_slice()).unwrap_or_default()
     }
 
+    /// What an engine serves; none: nothing, or it is none.
+    pub fn version_of(&self, engine: Incarnation) -> Option<WeightVersion> {
+        self.engine_of(engine).and_then(|id| self.of(id).version)
+    }
+
     /// How many pull from this engine.
     pub fn pullers_of(&self, engine: Incarnation) -> u32 {
         self.sets.pullers_of(engine)

@@ -109,8 +109,6 @@ pub struct Proc {
     pub cut_until: Time,
     /// Rollout: what it verified and serves.
     pub version: Option<WeightVersion>,
-    /// Rollout: when it began to serve that.
-    pub(super) served_at: Time,
     /// Rollout: what is in its other buffer, and how many parts of it.
     pub(super) spare: Option<(WeightVersion, u32)>,
     /// Rollout: what it serves arrives damaged.
@@ -165,7 +163,6 @@ impl Proc {
             spawned_at: now,
             cut_until: Time(0),
             version: None,
-            served_at: Time(0),
             spare: None,
             corrupt: false,
             step: None,

@@ -168,7 +168,6 @@ impl World {
             if result.is_ok() {
                 // The buffers change places.
                 let served = p.version.replace(t.version);
-                p.served_at = self.now;
                 p.spare = served.map(|version| (version, PARTS));
             }
         }

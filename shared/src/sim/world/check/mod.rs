@@ -31,7 +31,7 @@ use crate::core::{
     SlotRef,
 };
 use crate::hardware::Advice;
-use crate::ids::{Incarnation, IncidentId, Step, TrajectoryId, WeightVersion};
+use crate::ids::{Incarnation, IncidentId, NodeId, Step, TrajectoryId, WeightVersion};
 use crate::time::Time;
 use hangs::Hangs;
 use poison::Poisoning;
@@ -106,6 +106,8 @@ pub struct Checker {
     /// Lives on devices that are about to fail, and their slots.
     announced: Vec<Incarnation>,
     drained: BTreeSet<SlotRef>,
+    /// Nodes that said that they will leave, until they join again.
+    leaving: BTreeSet<NodeId>,
     /// The last agent worker that each trajectory was handed to.
     handed: BTreeMap<TrajectoryId, Incarnation>,
     /// What the present life of the controller was told to be finished.
@@ -140,6 +142,7 @@ impl Checker {
             given: Vec::new(),
             announced: Vec::new(),
             drained: BTreeSet::new(),
+            leaving: BTreeSet::new(),
             handed: BTreeMap::new(),
             finished: BTreeSet::new(),
             suspects: BTreeSet::new(),
@@ -251,19 +254,12 @@ impl Checker {
                 self.announced.extend(now);
             }
             Input::Node(node, NodeEvent::Leaving { .. }) => {
-                let pools = core.node(*node).into_iter().flat_map(|n| &n.pools);
-                for (pool, slots) in pools {
-                    self.drained.extend((0..*slots).map(|index| SlotRef {
-                        node: *node,
-                        pool: pool.clone(),
-                        index,
-                    }));
-                }
+                self.leaving.insert(*node);
             }
             // What it said before it left holds no more.
             Input::NodeJoined { node, .. } => {
                 let node = core.node_id(&node.name);
-                self.drained.retain(|slot| Some(slot.node) != node);
+                node.map(|node| self.leaving.remove(&node));
             }
             Input::Operator(_, Request::Update { config, .. }) => {
                 self.shapes.insert(shape(config));

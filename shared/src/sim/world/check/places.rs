@@ -13,6 +13,11 @@ impl Checker {
     pub(in super::super) fn slot_is_back(&mut self, slot: &SlotRef) {
         self.drained.remove(slot);
     }
+
+    /// Whoever is in a slot leaves it when he can: its device is about to fail, or its node is about to leave.
+    fn is_left(&self, slot: &SlotRef) -> bool {
+        self.drained.contains(slot) || self.leaving.contains(&slot.node)
+    }
 }
 
 impl World {
@@ -102,7 +107,7 @@ impl World {
         let drained = self
             .homes
             .get(&who)
-            .is_some_and(|s| self.checker.drained.contains(s));
+            .is_some_and(|s| self.checker.is_left(s));
         let why = match who.role {
             Role::Trainer => self.gang_may_end(life),
             Role::Hybrid => {
@@ -179,7 +184,7 @@ impl World {
             format!("the gang of {life} is to end in the middle of a step")
         });
         let drained = |(who, slot): (&InstanceId, &SlotRef)| {
-            who.role == Role::Trainer && self.checker.drained.contains(slot)
+            who.role == Role::Trainer && self.checker.is_left(slot)
         };
         let drained = self.homes.iter().any(drained);
         self.checker.changing

@@ -121,10 +121,9 @@ impl World {
     /// Nobody may still read a whole version from the buffer that an engine is to pull into.
     fn check_reader(&mut self, puller: Incarnation, version: WeightVersion) {
         // One that has it already, as its controller is about to hear, writes into no buffer for it. One that
-        // changed over while the order waited for its record refuses whoever reads the other buffer.
-        let store = self.timing.store;
-        let crossed = self.now - (store.least + store.spread + store.tail);
-        let pulls = |p: &&Proc| p.version < Some(version) && p.served_at < crossed;
+        // changed over, of which its controller is still to hear, refuses whoever reads the other buffer.
+        let known = self.core.version_of(puller);
+        let pulls = |p: &&Proc| p.version < Some(version) && p.version <= known;
         let Some(p) = self.procs.get(&puller).filter(pulls) else {
             return;
         };
