@@ -198,8 +198,9 @@ impl World {
         {
             self.checker.broken(self.now, "progress", &waits);
         }
-        if let Some((agent, held)) = attached {
-            self.grant_again(agent, &held);
+        if let Some((life, held)) = attached {
+            self.finds_running(life);
+            self.grant_again(life, &held);
         }
         self.settle();
     }
@@ -209,6 +210,8 @@ impl World {
         for &t in held {
             if self.core.holds_lease(agent, t) {
                 self.check_holder(agent, t);
+                // Another controller may have handed it out.
+                self.checker.dispatched(t, self.config.responses);
                 let lease = self.core.lease_of(t);
                 self.daemon.leases.insert(t, (agent, lease));
             }

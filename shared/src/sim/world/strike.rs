@@ -4,7 +4,7 @@ use super::{Happening, Start, World, ms};
 use crate::core::{Exit, Fault, Input, NodeEvent, Request, RoleEvent};
 use crate::fault::At;
 use crate::hardware::{Finding, FindingKind};
-use crate::ids::{Incarnation, InstanceId, Role, TrajectoryId};
+use crate::ids::{Generation, Incarnation, InstanceId, Role, TrajectoryId};
 use crate::phase::Phase;
 use std::time::Duration;
 
@@ -195,16 +195,33 @@ impl World {
             let at = self.machine_of(order.slot.node);
             return self.order(at, NodeOrder::Spawn(order));
         }
+        self.takes_place(who, life, order.generation);
+        let at = self.machine_of(order.slot.node);
+        self.order(at, NodeOrder::Spawn(order));
+    }
+
+    fn takes_place(&mut self, who: InstanceId, life: Incarnation, generation: Generation) {
         let before = self.places.insert(who, life);
         let older = before.and_then(|before| self.before.insert(who, before));
         if let Some(older) = older.filter(|o| self.procs.get(o).is_some_and(|p| !p.alive)) {
             self.procs.remove(&older);
         }
         if who.role == Role::Trainer {
-            self.gang.joined(order.generation, life);
+            self.gang.joined(generation, life);
         }
-        let at = self.machine_of(order.slot.node);
-        self.order(at, NodeOrder::Spawn(order));
+    }
+
+    /// A process links that another controller had started, and this one has on record.
+    pub(super) fn finds_running(&mut self, life: Incarnation) {
+        if !self.ha.on_stage() {
+            return;
+        }
+        let who = self.core.is_current(life);
+        let who = who.filter(|who| self.life(*who) < life);
+        let generation = self.procs.get(&life).map(|p| p.generation);
+        if let (Some(who), Some(generation)) = (who, generation) {
+            self.takes_place(who, life, generation);
+        }
     }
 
     pub(super) fn spawn_process(&mut self, at: usize, order: SpawnOrder) {

@@ -123,7 +123,7 @@ impl World {
         }
     }
 
-    /// It runs again: its parts go on in any order.
+    /// It runs again: its parts go on in any order. Whoever decides looks at the clock first.
     pub(super) fn thaws(&mut self, c: usize) {
         let k = &mut self.ha.all[c];
         k.thawed_at = self.now;
@@ -133,6 +133,9 @@ impl World {
             self.runs_again(c);
         }
         for event in waits {
+            if matches!(event, Event::Back(..) | Event::Again(_)) {
+                self.fences_itself(c);
+            }
             self.controller(c, life, event);
         }
         if !first && self.ha.all[c].life == life {
@@ -140,7 +143,17 @@ impl World {
         }
     }
 
+    /// A leader whose place may be another's by now decides nothing more.
+    fn fences_itself(&mut self, c: usize) {
+        let fence = self.ha.timing.fence();
+        let over = |term: &super::Term| self.now >= term.held + fence;
+        if self.is_serving(c) && self.ha.all[c].term.as_ref().is_some_and(over) {
+            self.begins_anew(c);
+        }
+    }
+
     fn runs_again(&mut self, c: usize) {
+        self.fences_itself(c);
         let writes = |term: &super::Term| term.is_writing();
         let writes = self.ha.all[c].term.as_ref().is_some_and(writes);
         if self.is_serving(c) && !writes {
@@ -201,7 +214,7 @@ impl World {
             let (life, frozen) = (k.life, now < k.frozen_until);
             k.frozen_until = k.frozen_until.min(now);
             if frozen {
-                self.after(ms(0), Happening::Controller(c, life, Event::Thaw));
+                self.thaws(c);
             }
             if !self.ha.all[c].up {
                 // A second start of the same life changes nothing.
