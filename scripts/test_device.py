@@ -5,13 +5,15 @@
 
 TORCH_PYTHON is a python with torch for CUDA and transformers. The trainer is examples/grpo_torch (one rank with NCCL,
 unless said otherwise) with built-in rollouts. Each check is a job of its own, most of them side by side; what one found
-goes to OUT.json and to the terminal. Ends with 1 when a check failed. Takes some three minutes.
+goes to OUT.json and to the terminal. WORD: only the checks that have it in their name. Ends with 1 when a check failed.
+Takes some four minutes.
 """
 
 import concurrent.futures
 import hashlib
 import json
 import os
+import pwd
 import re
 import subprocess
 import sys
@@ -47,8 +49,10 @@ def after_update(text):
 class Job:
     """A daemon with a job, and robustctl for it. Everything of it lies in a folder of its own."""
 
-    def __init__(self, name, script=TRAINER, replace=(), arguments=()):
+    def __init__(self, name, script=TRAINER, replace=(), arguments=(), cache=None):
         self.folder = Path(tempfile.mkdtemp(prefix=f"robust-{name}."))
+        self.folder.chmod(0o755)
+        env = {**os.environ, **({"ROBUST_CACHE": cache} if cache else {})}
         text = (ROOT / "fixtures/jobs/test-torch.toml").read_text()
         for before, after in [
             ("../datasets", f"{ROOT}/fixtures/datasets"),
@@ -68,7 +72,7 @@ class Job:
         self.log = self.folder / "robustd.log"
         command = [BINARIES / "robustd", "--job", self.folder / "job.toml", "--state-dir", self.state, *arguments]
         with open(self.log, "w") as log:
-            self.daemon = subprocess.Popen(command, stdout=log, stderr=log)
+            self.daemon = subprocess.Popen(command, stdout=log, stderr=log, env=env)
 
     def __enter__(self):
         return self
@@ -124,6 +128,12 @@ class Job:
 
 def told(incident):
     return {key: incident[key] for key in ("rule", "reason", "detect_ms", "total_ms")}
+
+
+def below(pid):
+    """The processes that one started, and those that they did."""
+    found = [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+    return found + [other for child in found for other in below(child)]
 
 
 def device_memory_mib():
@@ -212,6 +222,24 @@ def shards_of_fsdp_go_on_after_a_kill():
         return told(job.struck("--kill", "trainer"))
 
 
+def ranks_of_another_user_compute_on_the_device_and_are_back_after_a_kill():
+    found, cache = {}, tempfile.mkdtemp(prefix="robust-cache.")
+    with Job("model", cache=cache) as job:
+        job.until_step(1)
+    subprocess.run(["chmod", "-R", "a+rX", cache], check=True)
+    for kept in ["slot", "dcp"]:
+        command = 'argv = ["{env:TORCH_PYTHON}", "train.py"]'
+        given = f'{command}\nuser = "nobody"\nsnapshot = "{kept}"'
+        with Job("user", replace=[(command, given)], cache=cache) as job:
+            job.until_step(2)
+            (trainer,) = [role for role in job.ask("status")["roles"] if role["role"] == "trainer"]
+            users = {Path(f"/proc/{pid}").stat().st_uid for pid in [trainer["pid"], *below(trainer["pid"])]}
+            incident = job.struck("--kill", "trainer")
+        assert pwd.getpwnam("nobody").pw_uid in users, f"the trainer's processes are of {users}"
+        found[kept] = told(incident)
+    return found
+
+
 def in_mode_sync_weights_and_optimiser_after_a_kill_are_those_without_one():
     def run(name, strike):
         with Job(name, replace=[("steps = 100000\n", "steps = 6\n"), ('mode = "async"', 'mode = "sync"')]) as job:
@@ -283,6 +311,7 @@ TOGETHER = [
     an_error_of_a_kernel_ends_the_program_and_not_the_device,
     ranks_that_share_the_device_by_gloo_go_on_after_a_kill,
     shards_of_fsdp_go_on_after_a_kill,
+    ranks_of_another_user_compute_on_the_device_and_are_back_after_a_kill,
     in_mode_sync_weights_and_optimiser_after_a_kill_are_those_without_one,
 ]
 
@@ -299,8 +328,8 @@ def run(check):
 
 def main():
     global BINARIES
-    if len(sys.argv) not in (2, 3):
-        sys.exit("test_device: error: it is: scripts/test_device.py BINARIES [OUT.json]")
+    if len(sys.argv) not in (2, 3, 4):
+        sys.exit("test_device: error: it is: scripts/test_device.py BINARIES [OUT.json [WORD]]")
     if "TORCH_PYTHON" not in os.environ:
         sys.exit("test_device: error: TORCH_PYTHON is not set; it names a python with torch for CUDA and transformers")
     BINARIES = Path(sys.argv[1]).resolve()
@@ -308,10 +337,13 @@ def main():
     device = subprocess.run(asked, capture_output=True, text=True)
     if device.returncode != 0:
         sys.exit(f"test_device: error: torch finds no device: {device.stderr.strip().splitlines()[-1]}")
-    results = [run(check) for check in ALONE]
+    word = sys.argv[3] if len(sys.argv) == 4 else ""
+    results = [run(check) for check in ALONE if word in check.__name__]
     with concurrent.futures.ThreadPoolExecutor(len(TOGETHER)) as pool:
-        results += pool.map(run, TOGETHER)
-    if len(sys.argv) == 3:
+        results += pool.map(run, [check for check in TOGETHER if word in check.__name__])
+    if not results:
+        sys.exit(f"test_device: error: no check has {word!r} in its name")
+    if len(sys.argv) > 2:
         Path(sys.argv[2]).parent.mkdir(parents=True, exist_ok=True)
         Path(sys.argv[2]).write_text(json.dumps({"device": device.stdout.strip(), "checks": results}, indent=1) + "\n")
     failed = [result["check"] for result in results if result["failed"]]
