@@ -103,7 +103,7 @@ if [ -n "$for_tests" ]; then
   if [ -z "${PROMTOOL:-}" ] && [ ! -x "$CACHE/tests/promtool" ] && ! type -P promtool >/dev/null; then
     get_promtool || lacks "$refused"
   fi
-  daemon/remote/tests/s3/setup.sh "$CACHE/tests" >/dev/null || lacks "moto's S3 server could not be installed (the reason is above)"
+  tests/s3/setup.sh "$CACHE/tests" >/dev/null || lacks "moto's S3 server could not be installed (the reason is above)"
   scripts/etcd.sh || lacks "etcd could not be fetched (the reason is above)"
   scripts/slurm.sh || lacks "Slurm could not be fetched (the reason is above)"
 fi

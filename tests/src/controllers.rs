@@ -5,6 +5,7 @@ use crate::{bin, end_processes_naming, forget_snapshots, processes_naming, progr
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use robust_etcd::{Cluster as Etcd, Machine, Wire};
+use robust_s3::{BUCKET, Server};
 use serde_json::Value;
 use std::fs::File;
 use std::net::TcpListener;
@@ -20,6 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Controllers {
     /// What decides who leads.
     pub etcd: Etcd,
+    /// What keeps the log; none: a folder.
+    pub store: Option<Server>,
     /// Between the machines, where they are more than this one.
     pub(crate) net: Option<Net>,
     dir: TempDir,
@@ -43,7 +46,14 @@ impl Controllers {
     pub fn start(job: &JobFile, count: usize) -> Option<Self> {
         let etcd = Etcd::start(3, Wire::Plain)?;
         let addresses = (0..count).map(|_| free()).collect();
-        Some(Self::start_at(job, etcd, None, addresses))
+        Some(Self::start_at(job, (etcd, None), None, addresses))
+    }
+
+    /// The same, with the log in an object store; none, which is said, where etcd or that cannot be had.
+    pub fn on_s3(job: &JobFile, count: usize) -> Option<Self> {
+        let (store, etcd) = (Server::start()?, Etcd::start(3, Wire::Plain)?);
+        let addresses = (0..count).map(|_| free()).collect();
+        Some(Self::start_at(job, (etcd, Some(store)), None, addresses))
     }
 
     /// The same, where `robustctl` finds the leader from everywhere, and each controller has a way of its own to the log that
@@ -60,7 +70,7 @@ impl Controllers {
         }
         let etcd = Etcd::start(3, Wire::Plain)?;
         let addresses = (0..count).map(|_| free()).collect();
-        let mut all = Self::prepared(job, etcd, None, addresses);
+        let mut all = Self::prepared(job, (etcd, None), None, addresses);
         all.control = (0..count).map(|_| free()).collect();
         for which in 0..count {
             all.launch(which);
@@ -79,18 +89,28 @@ impl Controllers {
         let etcd = Etcd::start_on(&machines)?;
         let at = |side| format!("{}:7071", Wires::Job.address(side));
         let addresses = (0..count).map(at).collect();
-        Some(Self::start_at(job, etcd, Some(net), addresses))
+        Some(Self::start_at(job, (etcd, None), Some(net), addresses))
     }
 
-    fn start_at(job: &JobFile, etcd: Etcd, net: Option<Net>, addresses: Vec<String>) -> Self {
-        let mut all = Self::prepared(job, etcd, net, addresses);
+    fn start_at(
+        job: &JobFile,
+        outside: (Etcd, Option<Server>),
+        net: Option<Net>,
+        addresses: Vec<String>,
+    ) -> Self {
+        let mut all = Self::prepared(job, outside, net, addresses);
         for which in 0..all.count() {
             all.launch(which);
         }
         all
     }
 
-    fn prepared(job: &JobFile, etcd: Etcd, net: Option<Net>, addresses: Vec<String>) -> Self {
+    fn prepared(
+        job: &JobFile,
+        (etcd, store): (Etcd, Option<Server>),
+        net: Option<Net>,
+        addresses: Vec<String>,
+    ) -> Self {
         let dir = tempfile::Builder::new()
             .prefix("robust-ha.")
             .tempdir()
@@ -101,7 +121,10 @@ impl Controllers {
             &dir.path().join("token"),
             "join-token-of-all-the-nodes-of-this-job\n",
         );
-        let log = format!("file://{}/log", dir.path().display());
+        let log = match store {
+            Some(_) => format!("s3://{BUCKET}/log"),
+            None => format!("file://{}/log", dir.path().display()),
+        };
         let endpoints: Vec<toml::Value> = etcd
             .endpoints()
             .iter()
@@ -115,6 +138,7 @@ impl Controllers {
         let count = addresses.len();
         Self {
             etcd,
+            store,
             net,
             job: job.write(dir.path()),
             dir,
@@ -130,7 +154,7 @@ impl Controllers {
     pub fn start_with(programs: &Path, job: &JobFile, count: usize) -> Option<Self> {
         let etcd = Etcd::start(3, Wire::Plain)?;
         let addresses = (0..count).map(|_| free()).collect();
-        let mut all = Self::prepared(job, etcd, None, addresses);
+        let mut all = Self::prepared(job, (etcd, None), None, addresses);
         all.programs = Some(programs.to_owned());
         for which in 0..count {
             all.launch(which);
@@ -224,6 +248,7 @@ impl Controllers {
             .arg("--token-file")
             .arg(self.dir.path().join("token"))
             .env("ROBUST_CACHE", programs::cache())
+            .envs(self.store.iter().flat_map(Server::environment))
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("its log"))
             .stderr(log);

@@ -187,3 +187,36 @@ fn the_loss_of_the_only_controllers_disk_costs_no_step_where_there_is_a_log() {
     assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
     assert_consumed_once(&daemon.state_dir(), 6, PER_STEP);
 }
+
+#[test]
+fn controllers_whose_log_is_in_an_object_store_go_on_one_after_the_other_and_wait_for_it() {
+    let job = JobFile::small()
+        .set("job", "steps", 14)
+        .nodes(&[("a", SLOTS), ("b", MORE)]);
+    let Some(mut all) = Controllers::on_s3(&job, 3) else {
+        return;
+    };
+    all.join("a");
+    all.join("b");
+    let (first, before) = at_work(&mut all, 2);
+    let roles = all.roles();
+    all.signal(first, Signal::SIGKILL);
+    let (second, after) = all.until("another one to go on", |s| step(s) > step(&before));
+    assert_ne!(first, second);
+    // It answers nobody, and closes nothing: what hangs is heard of by nothing but the time that passes.
+    let store = all.store.as_ref().unwrap();
+    store.freeze();
+    all.until("the leader to say so", |s| {
+        s["alarms"].to_string().contains("log away")
+    });
+    all.store.as_ref().unwrap().thaw();
+    let (_, last) = all.until("it to go on", |s| step(s) > step(&after) + 1);
+    assert_eq!(
+        last["incidents"].as_array().unwrap().len(),
+        0,
+        "{last}\n{}",
+        all.logs()
+    );
+    assert_eq!(roles, all.roles(), "{}", all.logs());
+    finish(all, 14);
+}

@@ -1,99 +1,20 @@
-//! Against a real S3 server: moto's, in an environment that `s3/setup.sh` makes. Skipped, which is
-//! recorded, where that cannot be had.
+//! Against a real S3 server (`robust-s3`). Skipped, which is recorded, where that cannot be had.
 #![allow(clippy::unwrap_used)]
 mod support;
 
 use robust_ckpt::{Retention, newest_complete};
 use robust_remote::{Local, Remote, RemoteError};
+use robust_s3::Server;
 use robust_shared::ids::Step;
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 use support::{LARGE, SMALL, checkpoint, content, put, steps};
 
-/// The server; it ends with its input.
-struct Server {
-    process: Child,
-    input: Option<ChildStdin>,
-    output: BufReader<std::process::ChildStdout>,
-    url: String,
-}
-
-impl Server {
-    /// None, with the reason recorded, where it cannot be had.
-    fn start() -> Option<Self> {
-        let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/s3");
-        let setup = Command::new(here.join("setup.sh"))
-            .arg(robust_needs::cache().join("tests"))
-            .output();
-        let python = match setup {
-            Ok(out) if out.status.success() => String::from_utf8(out.stdout).unwrap(),
-            Ok(out) => return cannot_be_had(&String::from_utf8_lossy(&out.stderr)),
-            Err(error) => return cannot_be_had(&error.to_string()),
-        };
-        let mut process = Command::new(python.trim())
-            .arg(here.join("server.py"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let output = BufReader::new(process.stdout.take().unwrap());
-        let input = process.stdin.take();
-        let mut server = Self {
-            process,
-            input,
-            output,
-            url: String::new(),
-        };
-        server.url = server.line();
-        Some(server)
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        line.trim().to_owned()
-    }
-
-    fn ask(&mut self, question: &str) -> String {
-        writeln!(self.input.as_mut().unwrap(), "{question}").unwrap();
-        self.line()
-    }
-
-    /// It is gone, as a store behind a cut wire is.
-    fn kill(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(self.input.take());
-        // It ends by itself; a server that hangs is not waited for.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-fn cannot_be_had(why: &str) -> Option<Server> {
-    let lacks = format!("no S3 server to test against: {why}");
-    robust_needs::skip(lacks, robust_needs::SETUP);
-    None
-}
-
 /// What an operator sets; the only test of this program, so nobody reads it meanwhile.
 #[allow(unsafe_code)]
-fn set_environment(url: &str) {
-    for (name, value) in [
-        ("AWS_ENDPOINT", url),
-        ("AWS_ACCESS_KEY_ID", "test"),
-        ("AWS_SECRET_ACCESS_KEY", "test"),
-        ("AWS_REGION", "us-east-1"),
-        ("NO_PROXY", "127.0.0.1"),
-    ] {
+fn set_environment(server: &Server) {
+    for (name, value) in server.environment() {
         // SAFETY: no other thread of this program reads or writes the environment.
         unsafe { std::env::set_var(name, value) };
     }
@@ -104,7 +25,7 @@ fn checkpoints_are_put_listed_verified_fetched_and_removed_on_a_real_server() {
     let Some(mut server) = Server::start() else {
         return;
     };
-    set_environment(&server.url);
+    set_environment(&server);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let remote = Remote::open("s3://robust/jobs/demo").unwrap();
     let dir = tempfile::tempdir().unwrap();
