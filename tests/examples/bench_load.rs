@@ -50,6 +50,9 @@ struct Args {
     /// Where the figures go.
     #[arg(long)]
     out: PathBuf,
+    /// Keep what the leader logged there.
+    #[arg(long)]
+    logs: Option<PathBuf>,
 }
 
 fn main() {
@@ -83,8 +86,13 @@ fn measure(shape: Shape, args: &Args) -> Value {
     bar.set_style(ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {eta}").unwrap());
     bar.set_message(format!("{} nodes join", shape.nodes));
     let mut fleet = Fleet::start(shape);
+    let mut told = Instant::now();
     fleet.until_it_works(PATIENCE, |ledger| {
         bar.set_position(ledger.linked.load(Ordering::Relaxed));
+        if bar.is_hidden() && told.elapsed() > Duration::from_secs(10) {
+            told = Instant::now();
+            eprintln!("{ledger:?}");
+        }
     });
     let joined_s = began.elapsed().as_secs_f64();
     bar.finish_and_clear();
@@ -100,10 +108,13 @@ fn measure(shape: Shape, args: &Args) -> Value {
     let seconds = measured.elapsed().as_secs_f64();
     let (after, done) = (used(&fleet), counts(&fleet));
     let waited = Instant::now();
-    while fleet.ledger().unanswered() > 0 && waited.elapsed() < LAST {
+    while !fleet.ledger().unanswered().is_empty() && waited.elapsed() < LAST {
         std::thread::sleep(Duration::from_millis(10));
     }
     fleet.ledger().measure(false);
+    if let Some(folder) = &args.logs {
+        fleet.keep_logs(folder);
+    }
     let rate = |at: usize| round((done[at] - counted[at]) as f64 / seconds);
     let cores = |at: usize| (after[at].cpu_s - before[at].cpu_s) / seconds;
     let ledger = fleet.ledger();

@@ -27,7 +27,7 @@ impl Agent {
     /// Goes on after the turns that are stored already, until its end is stored or its lease is void.
     pub async fn converse(self, dispatch: v1::Dispatch) {
         if let Err(status) = self.go_on(&dispatch).await {
-            self.ledger.refused(&status);
+            self.ledger.refused("a conversation", &status);
         }
     }
 

@@ -9,29 +9,38 @@ use robust_proto::v1::role_host_client::RoleHostClient;
 use robust_proto::v1::role_message::Body;
 use robust_proto::v1::{self, RoleMessage};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::Status;
+use tonic::{Code, Status};
+
+/// Before a link that broke, or that the leader could not take, is tried again.
+const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// An instance that was started here. Its link ends with it.
 pub(super) struct Instance {
     pub incarnation: u64,
-    hello: Arc<Mutex<v1::Hello>>,
-    linked: Arc<AtomicBool>,
-    link: Option<(UnboundedSender<RoleMessage>, JoinHandle<()>)>,
+    place: Place,
+    told: Arc<Mutex<Told>>,
+    link: Option<JoinHandle<()>>,
     ticks: u64,
+}
+
+/// What it says in its next hello, and the way to the leader while its link is open.
+struct Told {
+    hello: v1::Hello,
+    up: Option<UnboundedSender<RoleMessage>>,
 }
 
 /// What a link does its work with.
 struct Link {
-    hello: Arc<Mutex<v1::Hello>>,
+    told: Arc<Mutex<Told>>,
     session: Session,
     ledger: Arc<Ledger>,
     shape: Shape,
-    up: UnboundedSender<RoleMessage>,
 }
 
 impl Instance {
@@ -52,59 +61,60 @@ impl Instance {
         };
         Self {
             incarnation: order.incarnation,
-            hello: Arc::new(Mutex::new(hello)),
-            linked: Arc::default(),
+            place: (order.role.clone(), order.index),
+            told: Arc::new(Mutex::new(Told { hello, up: None })),
             link: None,
             ticks: 0,
         }
     }
 
     /// Which of the job's it is.
-    pub fn place(&self) -> Place {
-        let hello = self.hello.lock().unwrap_or_else(PoisonError::into_inner);
-        (hello.role.clone(), hello.index)
+    pub fn place(&self) -> &Place {
+        &self.place
     }
 
     /// Whether its link is open.
     pub fn is_linked(&self) -> bool {
-        self.linked.load(Ordering::Relaxed)
+        lock(&self.told).up.is_some()
     }
 
     /// Links over this session, and no other any more.
     pub fn link(&mut self, session: &Session, ledger: &Arc<Ledger>, shape: Shape) {
         self.unlink(ledger);
-        let (up, said) = unbounded_channel();
         let link = Link {
-            hello: Arc::clone(&self.hello),
+            told: Arc::clone(&self.told),
             session: session.clone(),
             ledger: Arc::clone(ledger),
             shape,
-            up: up.clone(),
         };
-        let linked = Arc::clone(&self.linked);
-        let task = tokio::spawn(async move {
-            if let Err(status) = link.run(UnboundedReceiverStream::new(said), &linked).await {
-                link.ledger.refused(&status);
+        let (role, index) = &self.place;
+        let who = format!("{role}-{index}");
+        self.link = Some(tokio::spawn(async move {
+            while let Err(status) = link.run().await {
+                link.closed();
+                link.ledger.refused(&who, &status);
+                if status.code() == Code::FailedPrecondition {
+                    return;
+                }
+                tokio::time::sleep(AGAIN_AFTER).await;
             }
-        });
-        self.link = Some((up, task));
+            link.closed();
+        }));
     }
 
     /// Its process is no more.
     pub fn unlink(&mut self, ledger: &Ledger) {
-        if let Some((_, task)) = self.link.take() {
+        if let Some(task) = self.link.take() {
             task.abort();
         }
-        if self.linked.swap(false, Ordering::Relaxed) {
-            ledger.linked.fetch_sub(1, Ordering::Relaxed);
-        }
+        closed(&self.told, ledger);
     }
 
     /// Says what it does, four times a second, and every other time that it does something else now.
     pub fn tick(&mut self) -> v1::RoleUsage {
         self.ticks += 1;
         let busy_us = self.ticks * 100_000;
-        if let Some((up, _)) = self.link.as_ref().filter(|_| self.is_linked()) {
+        if let Some(up) = &lock(&self.told).up {
             let sample = v1::ActivitySample {
                 busy_us,
                 tokens_total: self.ticks * 8,
@@ -112,8 +122,7 @@ impl Instance {
                 ..Default::default()
             };
             say(up, Body::Sample(sample));
-            let (role, _) = self.place();
-            if self.ticks.is_multiple_of(2) && role != "trainer" {
+            if self.ticks.is_multiple_of(2) && self.place.0 != "trainer" {
                 let phase = match self.ticks.is_multiple_of(4) {
                     true => "generating",
                     false => "idle",
@@ -134,6 +143,17 @@ impl Instance {
     }
 }
 
+fn lock(told: &Mutex<Told>) -> MutexGuard<'_, Told> {
+    // What is told is replaced as a whole: nobody leaves it half done.
+    told.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn closed(told: &Mutex<Told>, ledger: &Ledger) {
+    if lock(told).up.take().is_some() {
+        ledger.linked.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 fn say(up: &UnboundedSender<RoleMessage>, body: Body) {
     // A link that broke is noticed where it is read.
     let _ = up.send(RoleMessage { body: Some(body) });
@@ -141,12 +161,8 @@ fn say(up: &UnboundedSender<RoleMessage>, body: Body) {
 
 impl Link {
     /// Until the leader ends it.
-    async fn run(
-        &self,
-        said: UnboundedReceiverStream<RoleMessage>,
-        linked: &AtomicBool,
-    ) -> Result<(), Status> {
-        let hello = self.hello().clone();
+    async fn run(&self) -> Result<(), Status> {
+        let hello = lock(&self.told).hello.clone();
         let mut rank = Rank {
             incarnation: hello.incarnation,
             generation: hello.generation,
@@ -160,12 +176,13 @@ impl Link {
             ledger: Arc::clone(&self.ledger),
             shape: self.shape,
         };
-        say(&self.up, Body::Hello(hello));
+        let (up, said) = unbounded_channel();
+        say(&up, Body::Hello(hello));
         let mut leader =
             RoleHostClient::new(self.session.channel.clone()).max_decoding_message_size(usize::MAX);
-        let attaching = leader.attach(self.session.shown(said));
-        let mut down = attaching.await?.into_inner();
-        linked.store(true, Ordering::Relaxed);
+        let said = self.session.shown(UnboundedReceiverStream::new(said));
+        let mut down = leader.attach(said).await?.into_inner();
+        lock(&self.told).up = Some(up.clone());
         one_more(&self.ledger.linked);
         // They end with the link.
         let mut conversations = JoinSet::new();
@@ -173,9 +190,9 @@ impl Link {
             while conversations.try_join_next().is_some() {}
             match message.body {
                 Some(Heard::Call(call)) => {
-                    say(&self.up, Body::Reply(rank.answer(call).await?));
+                    say(&up, Body::Reply(rank.answer(call).await?));
                 }
-                Some(Heard::Pull(pull)) => self.pull(pull),
+                Some(Heard::Pull(pull)) => self.pull(&up, pull),
                 Some(Heard::Dispatch(dispatch)) => {
                     conversations.spawn(agent.clone().converse(dispatch));
                 }
@@ -186,24 +203,24 @@ impl Link {
         Ok(())
     }
 
-    fn hello(&self) -> std::sync::MutexGuard<'_, v1::Hello> {
-        self.hello.lock().unwrap_or_else(PoisonError::into_inner)
+    fn closed(&self) {
+        closed(&self.told, &self.ledger);
     }
 
     /// Has what it is sent for at once.
-    fn pull(&self, pull: v1::PullWeights) {
+    fn pull(&self, up: &UnboundedSender<RoleMessage>, pull: v1::PullWeights) {
         let (version, order) = (pull.version, pull.order);
         let served = of_manifest(version, pull.manifest.unwrap_or_default());
-        let mut hello = self.hello();
-        (hello.version, hello.served) = (Some(version), Some(served.clone()));
-        drop(hello);
+        let mut told = lock(&self.told);
+        (told.hello.version, told.hello.served) = (Some(version), Some(served.clone()));
+        drop(told);
         let result = Some(v1::pull_done::Result::Ok(served));
         let done = v1::PullDone {
             version,
             order,
             result,
         };
-        say(&self.up, Body::PullDone(done));
+        say(up, Body::PullDone(done));
         one_more(&self.ledger.pulls);
     }
 }

@@ -83,14 +83,15 @@ impl Ledger {
     }
 
     /// Instances that ended and that nobody was ordered to start yet.
-    pub fn unanswered(&self) -> usize {
-        lock(&self.ended).len()
+    pub fn unanswered(&self) -> Vec<String> {
+        let name = |(role, index): &Place| format!("{role}-{index}");
+        lock(&self.ended).keys().map(name).collect()
     }
 
-    pub(super) fn refused(&self, status: &tonic::Status) {
+    pub(super) fn refused(&self, who: &str, status: &tonic::Status) {
         if status.code() != tonic::Code::FailedPrecondition {
             self.refused.fetch_add(1, Ordering::Relaxed);
-            *lock(&self.why) = status.to_string();
+            *lock(&self.why) = format!("{who}: {status}");
         }
     }
 }

@@ -24,6 +24,7 @@ use crate::{Daemon, bin};
 use node::Node;
 use robustd::nodes::JoinToken;
 use std::net::TcpListener;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -116,7 +117,7 @@ impl Fleet {
     }
 
     /// Waits until every instance is linked and turns are stored; `seen` is told of the links meanwhile.
-    pub fn until_it_works(&self, patience: Duration, seen: impl Fn(&Ledger)) {
+    pub fn until_it_works(&self, patience: Duration, mut seen: impl FnMut(&Ledger)) {
         let (start, all) = (Instant::now(), u64::from(self.shape.all()));
         while self.ledger.linked.load(Ordering::Relaxed) < all
             || self.ledger.appends.load(Ordering::Relaxed) == 0
@@ -134,6 +135,15 @@ impl Fleet {
         // A node's task ends with the runtime only.
         let _ = self.strikes[node].send(self.struck);
         self.struck += 1;
+    }
+
+    /// Copies what the leader printed and logged to this folder.
+    pub fn keep_logs(&self, folder: &Path) {
+        std::fs::create_dir_all(folder).expect("a folder");
+        for name in ["out.log", "err.log"] {
+            let kept = folder.join(format!("{}-{name}", self.shape.nodes));
+            std::fs::copy(self.leader.dir.path().join(name), kept).expect("the log is copied");
+        }
     }
 
     /// How it stands, for whoever waited in vain.

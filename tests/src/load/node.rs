@@ -47,7 +47,7 @@ impl Node {
         let mut door = None;
         loop {
             if let Err(status) = self.once(&mut door, &mut instances).await {
-                self.ledger.refused(&status);
+                self.ledger.refused(&name(self.number), &status);
             }
             tokio::time::sleep(AGAIN_AFTER).await;
         }
@@ -168,7 +168,7 @@ impl Joined<'_> {
         let Some(one) = may.get(number % may.len().max(1)) else {
             return;
         };
-        let (incarnation, place) = (one.incarnation, one.place());
+        let (incarnation, place) = (one.incarnation, one.place().clone());
         self.node.ledger.ends(place);
         self.end(incarnation);
     }
