@@ -310,13 +310,10 @@ impl Driver {
     }
 
     fn on_events(&mut self, first: Event, world: &mut World) {
-        let mut event = Some(first);
-        for _ in 0..BATCH {
-            let Some(next) = event else { break };
-            self.on_event(next);
+        world.hand_over(first, BATCH, |event| {
+            self.on_event(event);
             self.decide();
-            event = world.next_ready();
-        }
+        });
     }
 
     /// Lets the core decide on what waits. Nobody else asks it.
