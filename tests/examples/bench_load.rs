@@ -64,7 +64,7 @@ fn main() {
         "cores": std::thread::available_parallelism().map_or(0, usize::from),
         "runs": [],
     });
-    println!("{}", HEAD);
+    println!("{HEAD}");
     for nodes in &args.nodes {
         let shape = Shape {
             turns_per_s: args.turns_per_s,
