@@ -115,8 +115,8 @@ fn served(version: u64) -> Result<v1::ServedVersion, Status> {
     let buffer = version.to_le_bytes();
     let built = Manifest::build(WeightVersion(version), &buffer, 4, vec![tensor]);
     let built = built.map_err(|e| Status::internal(e.to_string()))?;
-    let whole = vec![0..built.bytes];
-    let built = built.held_by(whole);
+    let whole = std::iter::once(0..built.bytes);
+    let built = built.held_by(whole.collect());
     let built = built.map_err(|e| Status::internal(e.to_string()))?;
     Ok(of_manifest(version, to_proto(&built)))
 }
