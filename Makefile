@@ -23,7 +23,7 @@ PROGRAMS := robustd robustctl robust-worker robust-shim robust-calc robust-weigh
 DEMO_BINS := -p robustd -p robustctl -p robust-worker
 BINS := $(DEMO_BINS) -p robust-shim -p robust-weights
 
-.PHONY: all setup setup-tests python build man install demo demo-vllm demo-sglang demo-torch demo-environment demo-own-loop demo-torch-vllm demo-trl test test-trl test-engines test-device test-upgrade test-fast soak soak-ha asan fuzz fuzz-smoke bench bench-ha bench-engines dist dist-test sbom fmt lint doc docs deny advisories clean
+.PHONY: all setup setup-tests python build man install demo demo-vllm demo-sglang demo-torch demo-environment demo-own-loop demo-torch-vllm demo-trl test test-trl test-engines test-device test-upgrade test-fast soak soak-ha asan fuzz fuzz-smoke bench bench-ha bench-load bench-engines dist dist-test sbom fmt lint doc docs deny advisories clean
 
 all: build
 
@@ -160,6 +160,18 @@ bench-ha: setup-tests
 	@mkdir -p "$(TARGET_DIR)/bench"
 	ROBUST_PROGRAMS="$(abspath $(TARGET_DIR))/release" $(CARGO) run --locked --quiet -p robust-tests --example bench_ha -- \
 	  --deaths $(HA_DEATHS) --machines $(HA_MACHINES) --out "$(TARGET_DIR)/bench/ha.json"
+
+# What one leader costs with ten, a hundred and a thousand nodes of eight instances each, which are light ones in one process
+# (five minutes): target/bench/load.json.
+LOAD_NODES ?= 10,100,1000
+LOAD_SECONDS ?= 30
+# Turns that the agents of a node store a second: 20 at 1,000 nodes ask for more than four cores.
+LOAD_TURNS ?= 1
+bench-load: setup-tests
+	$(CARGO) build --locked --release -p robustd -p robustctl --bins
+	@mkdir -p "$(TARGET_DIR)/bench"
+	ROBUST_PROGRAMS="$(abspath $(TARGET_DIR))/release" $(CARGO) run --locked --quiet --release -p robust-tests --example bench_load -- \
+	  --nodes $(LOAD_NODES) --seconds $(LOAD_SECONDS) --turns-per-s $(LOAD_TURNS) --out "$(TARGET_DIR)/bench/load.json"
 
 # The same with a thousand deaths, then HA_ROUNDS of each other way in which machines, disks, nets and etcd fail (hours).
 HA_ROUNDS ?= 100

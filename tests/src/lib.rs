@@ -9,6 +9,7 @@ mod edit;
 mod engines;
 mod history;
 mod invariants;
+pub mod load;
 mod machines;
 mod net;
 mod observer;

@@ -23,6 +23,7 @@ use robust_shared::ids::{Incarnation, NodeId, Step, TrajectoryId, WeightVersion}
 use robust_shared::job::Job;
 use robust_shared::time::Time;
 use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
 
 /// What an earlier life left; nothing for a new job.
 #[derive(Debug, Default)]
@@ -203,7 +204,10 @@ impl Driver {
             pressed: None,
             dirty: true,
             published: tokio::time::Instant::now(),
+            viewing: Duration::ZERO,
+            showing: Duration::ZERO,
             certified: tokio::time::Instant::now(),
+            certifying: Duration::ZERO,
             undropped: Rarer::default(),
             due_view: None,
             due_lost: Vec::new(),

@@ -1,5 +1,5 @@
 //! Certificates of roles and nodes that live: made anew before they are over, and where the leader's secret is replaced.
-use super::Driver;
+use super::{Driver, spaced};
 use crate::nodes::unix_ms;
 use robust_proto::v1::{self, host_message};
 use robust_shared::ids::Incarnation;
@@ -9,14 +9,21 @@ use tokio::time::Instant;
 
 /// How often there is something to do at most.
 const LOOK: Duration = Duration::from_millis(500);
+/// How long it may wait in a job so large that looking takes a while.
+const LATEST: Duration = Duration::from_secs(5);
 
 impl Driver {
     /// Sends what is due, and goes on with a rotation as far as everybody lets it.
     pub(super) fn look_after_certificates(&mut self) {
-        if self.certified.elapsed() < LOOK {
+        if self.certified.elapsed() < spaced(self.certifying, LOOK).min(LATEST) {
             return;
         }
         self.certified = Instant::now();
+        self.send_certificates();
+        self.certifying = self.certified.elapsed();
+    }
+
+    fn send_certificates(&mut self) {
         let (now_ms, authorities) = (unix_ms(), self.parts.authorities.clone());
         let living = self.certified_lives();
         let members = self.parts.members.as_ref();

@@ -121,6 +121,9 @@ const BATCH: usize = 256;
 const STATUS_MIN: Duration = Duration::from_millis(50);
 /// Status is published at least this often.
 const STATUS_MAX: Duration = Duration::from_millis(500);
+/// What grows with the job and is done again and again, the status above all, takes the loop one part of so many: an exit
+/// waits behind it.
+const SHARE: u32 = 20;
 
 /// A rollout's own last words on its activity; telemetry adds processor time and memory.
 #[derive(Clone, Copy, Debug, Default)]
@@ -243,8 +246,13 @@ pub struct Driver {
     pressed: Option<Instant>,
     dirty: bool,
     published: Instant,
+    /// What it took to look at the core for a status, and to show that.
+    viewing: Duration,
+    showing: Duration,
     /// When certificates were looked at last.
     certified: Instant,
+    /// What that took.
+    certifying: Duration,
     /// The authority before the present one cannot be dropped.
     undropped: Rarer,
     /// What the write under way makes true, when the status was due as it began.
@@ -310,13 +318,10 @@ impl Driver {
     }
 
     fn on_events(&mut self, first: Event, world: &mut World) {
-        let mut event = Some(first);
-        for _ in 0..BATCH {
-            let Some(next) = event else { break };
-            self.on_event(next);
+        world.hand_over(first, BATCH, |event| {
+            self.on_event(event);
             self.decide();
-            event = world.next_ready();
-        }
+        });
     }
 
     /// Lets the core decide on what waits. Nobody else asks it.
@@ -345,16 +350,29 @@ impl Driver {
     fn status_due(&self) -> Instant {
         let wait = match (self.outbox.is_empty(), self.dirty) {
             (false, _) => return Instant::now() + STATUS_MAX,
-            (true, true) => STATUS_MIN,
+            (true, true) => self.status_min(),
             (true, false) => STATUS_MAX,
         };
         self.published + wait
     }
 
+    /// Between two statuses at least. That of a large job takes a while.
+    fn status_min(&self) -> Duration {
+        spaced(self.viewing + self.showing, STATUS_MIN).min(STATUS_MAX)
+    }
+
+    /// The core as it is now, for a status.
+    fn look(&mut self) -> (View, Time) {
+        let (now, began) = (self.parts.clock.now(), Instant::now());
+        let view = self.core.view(now);
+        self.viewing = began.elapsed();
+        (view, now)
+    }
+
     fn publish_status(&mut self) {
-        let now = self.parts.clock.now();
         self.let_go_of(self.lost_nodes());
-        self.show(&self.core.view(now), now);
+        let (view, now) = self.look();
+        self.show(&view, now);
         self.dirty = false;
     }
 
@@ -368,6 +386,7 @@ impl Driver {
     }
 
     fn show(&mut self, view: &View, at: Time) {
+        let began = Instant::now();
         let (replicas, remote) = (self.replica_status(), self.remote_status());
         self.look_for_followers();
         self.parts.feeds.durable(replicas, remote);
@@ -377,5 +396,11 @@ impl Driver {
             .feeds
             .publish(view, at, (&self.pulls, &self.gauges), &self.served, skipped);
         self.published = Instant::now();
+        self.showing = began.elapsed();
     }
+}
+
+/// The least time between two of what took so long, so that it takes no more than its share.
+fn spaced(took: Duration, least: Duration) -> Duration {
+    (took * SHARE).max(least)
 }

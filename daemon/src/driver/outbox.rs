@@ -15,8 +15,8 @@
 //! A few outputs wait for no record ([`Output::waits_for_records`]): a kill, evidence, a probe. They
 //! leave as soon as they are decided, however long the disk takes; only a kill stays behind the start of
 //! the very process that it is to end.
+use super::Driver;
 use super::saved::{LastWritten, SavedError};
-use super::{Driver, STATUS_MIN};
 use crate::store::{Durable, StoreError};
 use futures::future::BoxFuture;
 use robust_shared::core::{Output, Record};
@@ -216,9 +216,8 @@ impl Driver {
             patiently(write(), write, describe, hurried).await
         }));
         self.due_lost = self.lost_nodes();
-        if self.published.elapsed() >= STATUS_MIN {
-            let now = self.parts.clock.now();
-            self.due_view = Some((self.core.view(now), now));
+        if self.published.elapsed() >= self.status_min() {
+            self.due_view = Some(self.look());
         }
         Ok(())
     }

@@ -48,8 +48,20 @@ impl World {
         }
     }
 
+    /// Hands over an event, and what has arrived meanwhile, so many together at most. Nothing is taken out of a channel
+    /// that is not handed over: who told of it may wait for the answer, and nobody tells of an exit twice.
+    pub fn hand_over(&mut self, first: Event, most: usize, mut take: impl FnMut(Event)) {
+        take(first);
+        for _ in 1..most {
+            match self.next_ready() {
+                Some(event) => take(event),
+                None => return,
+            }
+        }
+    }
+
     /// What has arrived meanwhile, without waiting.
-    pub fn next_ready(&mut self) -> Option<Event> {
+    fn next_ready(&mut self) -> Option<Event> {
         if let Ok(event) = self.launches.try_recv() {
             return Some(event.into());
         }
@@ -69,36 +81,82 @@ mod tests {
     use crate::links::RouteEvent;
     use robust_shared::core::Exit;
     use robust_shared::ids::Incarnation;
-    use tokio::sync::mpsc::unbounded_channel;
+    use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-    #[tokio::test]
-    async fn an_exit_is_handed_over_before_a_backlog_of_everything_else() {
+    /// Those who tell it something.
+    struct Told {
+        say: UnboundedSender<Event>,
+        launch: UnboundedSender<LaunchEvent>,
+        write: UnboundedSender<CkptEvent>,
+        _sample: UnboundedSender<telemetry::Samples>,
+        _condition: watch::Sender<Condition>,
+    }
+
+    fn world() -> (World, Told) {
         let (say, events) = unbounded_channel();
         let (launch, launches) = unbounded_channel();
-        let (_sample, samples) = unbounded_channel();
+        let (sample, samples) = unbounded_channel();
         let (write, checkpoints) = unbounded_channel();
-        let (_condition, store) = watch::channel(Condition::Sound);
-        let mut world = World {
+        let (condition, store) = watch::channel(Condition::Sound);
+        let world = World {
             events,
             launches,
             samples,
             checkpoints,
             store,
         };
-        let clock = Clock::starting_after(Time::default());
-        let exited = |n| LaunchEvent::Exited {
+        let told = Told {
+            say,
+            launch,
+            write,
+            _sample: sample,
+            _condition: condition,
+        };
+        (world, told)
+    }
+
+    fn exited(n: u64) -> LaunchEvent {
+        LaunchEvent::Exited {
             incarnation: Incarnation(n),
             at: std::time::Instant::now(),
             exit: Exit::Signal(9),
             tail_of_log: String::new(),
-        };
+        }
+    }
+
+    #[tokio::test]
+    async fn of_more_than_is_handed_over_together_nothing_is_lost() {
+        let (mut world, told) = world();
+        for number in 0..10 {
+            let _ = told.launch.send(exited(number));
+        }
+        let mut heard = Vec::new();
+        while heard.len() < 10 {
+            let clock = Clock::starting_after(Time::default());
+            let first = world.next(clock, None, Instant::now()).await;
+            let before = heard.len();
+            world.hand_over(first, 4, |event| match event {
+                Event::Launch(LaunchEvent::Exited { incarnation, .. }) => heard.push(incarnation.0),
+                other => unreachable!("{other:?}"),
+            });
+            assert_eq!(heard.len() - before, (10 - before).min(4));
+        }
+        assert_eq!(heard, (0..10).collect::<Vec<u64>>());
+    }
+
+    #[tokio::test]
+    async fn an_exit_is_handed_over_before_a_backlog_of_everything_else() {
+        let (mut world, told) = world();
+        let clock = Clock::starting_after(Time::default());
         let is_exit = |event: &Event| matches!(event, Event::Launch(_));
         for ticket in 0..1000 {
             let broken = false;
-            let _ = say.send(RouteEvent::Released { ticket, broken }.into());
-            let _ = write.send(CkptEvent::Untidy(String::new()));
+            let _ = told
+                .say
+                .send(RouteEvent::Released { ticket, broken }.into());
+            let _ = told.write.send(CkptEvent::Untidy(String::new()));
         }
-        let _ = launch.send(exited(1));
+        let _ = told.launch.send(exited(1));
         // The core's time has come too, and the status is due.
         let due = Instant::now();
         let first = world.next(clock, Some(Time::default()), due).await;
@@ -106,7 +164,7 @@ mod tests {
         let next = world.next_ready();
         assert!(next.is_some_and(|event| !is_exit(&event)));
         // In the middle of a batch as well.
-        let _ = launch.send(exited(2));
+        let _ = told.launch.send(exited(2));
         assert!(world.next_ready().as_ref().is_some_and(is_exit));
     }
 }

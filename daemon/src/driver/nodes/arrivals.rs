@@ -85,12 +85,13 @@ impl Driver {
         remote.address = joined.standing.advertise;
         remote.renews = joined.standing.renews;
         remote.told.clear();
-        remote.link = Some((joined.link, joined.orders));
+        self.nodes.link(node, joined.link, joined.orders);
+        let remote = self.nodes.remote(node);
         for order in pending.values() {
             remote.order(spawn_order(order));
         }
         if admitted.send(Ok(())).is_err() {
-            remote.link = None;
+            self.nodes.unlink(node);
         }
         self.on_holder_joined(node, &joined.standing.held);
     }
@@ -321,7 +322,7 @@ impl Driver {
     /// The core gave it up. Its stream is ended: should it go on, it joins anew and says what it
     /// still runs.
     fn let_go(&mut self, node: NodeId) {
-        if self.nodes.remote(node).link.take().is_some() {
+        if self.nodes.unlink(node) {
             tracing::warn!("{node} is let go");
         }
         self.on_holder_left(node);
@@ -331,7 +332,7 @@ impl Driver {
     pub(in crate::driver) fn on_node_gone(&mut self, link: LinkId) {
         if let Some(node) = self.nodes.by_link(link) {
             tracing::warn!("the stream of {node} ended");
-            self.nodes.remote(node).link = None;
+            self.nodes.unlink(node);
         }
     }
 

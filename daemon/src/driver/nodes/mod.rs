@@ -36,6 +36,8 @@ pub(super) struct Remote {
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
     remotes: HashMap<NodeId, Remote>,
+    /// Whose the open links are: it is asked of everything that nodes say.
+    linked: HashMap<LinkId, NodeId>,
 }
 
 impl Nodes {
@@ -51,8 +53,23 @@ impl Nodes {
 
     /// Whose link this is now.
     fn by_link(&self, link: LinkId) -> Option<NodeId> {
-        let has = |(_, r): &(&NodeId, &Remote)| r.link.as_ref().is_some_and(|(id, _)| *id == link);
-        self.remotes.iter().find(has).map(|(node, _)| *node)
+        self.linked.get(&link).copied()
+    }
+
+    /// A node is reached over this link from now on, and over no other.
+    fn link(&mut self, node: NodeId, link: LinkId, orders: Orders) {
+        self.unlink(node);
+        self.linked.insert(link, node);
+        self.remote(node).link = Some((link, orders));
+    }
+
+    /// A node's stream is ended; whether it was open.
+    fn unlink(&mut self, node: NodeId) -> bool {
+        let Some((link, _)) = self.remote(node).link.take() else {
+            return false;
+        };
+        self.linked.remove(&link);
+        true
     }
 
     /// All that ever joined.
@@ -156,5 +173,25 @@ impl Hands for Remote {
             limit_ms: u32::try_from(how.limit.as_millis()).unwrap_or(u32::MAX),
             gently: how.gently,
         }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::mpsc::unbounded_channel;
+
+    #[test]
+    fn a_link_is_its_nodes_until_it_ends_or_another_one_takes_its_place() {
+        let (mut nodes, orders) = (Nodes::default(), || unbounded_channel().0);
+        nodes.link(NodeId(1), LinkId(10), orders());
+        nodes.link(NodeId(2), LinkId(20), orders());
+        let of = |nodes: &Nodes| [10, 11, 20].map(|link| nodes.by_link(LinkId(link)));
+        assert_eq!(of(&nodes), [Some(NodeId(1)), None, Some(NodeId(2))]);
+        nodes.link(NodeId(1), LinkId(11), orders());
+        assert_eq!(of(&nodes), [None, Some(NodeId(1)), Some(NodeId(2))]);
+        assert!(nodes.unlink(NodeId(2)) && !nodes.unlink(NodeId(2)));
+        assert_eq!(of(&nodes), [None, Some(NodeId(1)), None]);
+        assert!(nodes.get(NodeId(2)).is_some_and(|node| !node.is_linked()));
     }
 }
