@@ -45,6 +45,8 @@ impl Core {
         }
         verdict.under = self.first_of(&verdict);
         let blame = self.blame(&mut verdict);
+        // First of all: where the next life is to run depends on it.
+        self.count_on_node(&verdict, blame.is_found());
         let case = self.count_fault(&verdict, blame.is_found());
         let plan = decide(&case);
         if plan.action == Action::RestartTask {

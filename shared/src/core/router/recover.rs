@@ -124,6 +124,7 @@ impl Core {
     pub(in crate::core) fn conclude(&mut self, id: IncidentId, late: bool) {
         let (recover, mut cx, around) = self.recover_and_around();
         recover.conclude(&mut cx, around.instances, id, late);
+        self.count_hang_on_node(id);
     }
 
     /// Counts what a verdict came of; none where that came from outside. A death that is not its own doing is
