@@ -20,8 +20,8 @@ impl Schedule {
         self.shape.cordon_after = 1 + some(&mut dice, 3);
         let role = [Role::Trainer, Role::Rollout, Role::Agent][some(&mut dice, 3) as usize];
         let who = id(role, some(&mut dice, u64::from(config.count(role)).max(1)));
-        let mut at = some(&mut dice, self.faults.len() as u64 + 1) as usize;
-        for _ in 0..=some(&mut dice, 4) {
+        let first = some(&mut dice, self.faults.len() as u64 + 1) as usize;
+        for at in first..=first + some(&mut dice, 4) as usize {
             let fault = match dice.chance(700) {
                 true => Fault::Kill(who),
                 false => Fault::Stop(who),
@@ -33,7 +33,6 @@ impl Schedule {
                 fault,
             };
             self.faults.insert(at, timed);
-            at += 1;
         }
     }
 }

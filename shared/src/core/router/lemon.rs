@@ -162,10 +162,11 @@ impl Core {
             return;
         }
         let name = known.spec.name.clone();
-        let of_its_own = format!(
-            "node {name} has {} faults of its own, the last {last}",
-            whole(own)
-        );
+        let many = match whole(own) {
+            1 => "a fault".to_owned(),
+            count => format!("{count} faults"),
+        };
+        let of_its_own = format!("node {name} has {many} of its own, the last {last}");
         let others = self.s.roster.nodes().ids().filter(|id| *id != node);
         let has_slots = |id: &NodeId| {
             let other = self.s.roster.nodes().get(*id);

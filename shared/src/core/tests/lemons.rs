@@ -204,7 +204,7 @@ fn an_operator_makes_a_cordon_for_faults_his_own_and_it_stays_though_somebody_wa
     w.feed(request());
     assert_eq!(seen(&w, "b"), b, "the second time there is nothing to do");
     lose(&mut w, R2);
-    w.run_for(MINUTE);
+    w.run_for(APART);
     assert_eq!(slot(&w, R2), None);
 }
 

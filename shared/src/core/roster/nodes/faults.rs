@@ -1,4 +1,4 @@
-//! Lemons: machines on which more fails than on others (the word is the field's, arXiv 2410.21680 §IV).
+//! Lemons: machines on which more fails than on others (the word is the field's: arXiv 2410.21680).
 //! Each has the faults of its own that were found there; the older one is, the less it counts.
 //!
 //! ```text

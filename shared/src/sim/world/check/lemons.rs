@@ -13,6 +13,8 @@ pub(super) struct Lemons {
     here: BTreeSet<NodeId>,
     /// Incidents of no other's making, by the node where they were.
     incidents: BTreeMap<NodeId, BTreeSet<IncidentId>>,
+    /// Hangs of which the root was named.
+    rooted: BTreeSet<IncidentId>,
     /// How often a node was lost.
     losses: BTreeMap<NodeId, usize>,
 }
@@ -26,6 +28,15 @@ impl Lemons {
         for who in whose.filter(|_| incident.under.is_none()) {
             if let Some(node) = self.homes.get(&who) {
                 self.incidents.entry(*node).or_default().insert(incident.id);
+            }
+        }
+    }
+
+    /// Where somebody else restarts one that hangs its root is named at once, and told of when all is over.
+    fn roots(&mut self, incidents: &[Incident]) {
+        for incident in incidents.iter().filter(|i| i.root.is_some()) {
+            if self.rooted.insert(incident.id) {
+                self.decided(incident);
             }
         }
     }
@@ -65,6 +76,7 @@ impl World {
             return;
         }
         let view = self.core.view(self.now);
+        self.checker.lemons.roots(&view.incidents);
         for (id, seen) in (0..).map(NodeId).zip(&view.nodes) {
             let lost = seen.node.state == NodeState::Lost;
             if lost && self.checker.lemons.here.remove(&id) {
