@@ -52,7 +52,7 @@ impl Core {
         if plan.action == Action::RestartTask {
             self.s.recover.count_task_restart(&self.config);
         }
-        let incident = self.open_incident(&verdict, &plan, case.cause);
+        let incident = self.open_incident(&verdict, &plan, case.cause, blame.is_found());
         self.settle(blame, &verdict, incident);
         self.judged(&verdict, &plan, incident);
         Some(incident)

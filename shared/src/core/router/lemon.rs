@@ -84,9 +84,10 @@ impl Core {
         };
         let own = || alone.then_some((incident.who, incident.incarnation));
         let root = incident.root.as_ref().and_then(Root::one).or_else(own);
-        let (folded, rule) = (incident.under.is_some(), incident.rule.clone());
+        let of_another = incident.under.is_some() || incident.innocent;
+        let rule = incident.rule.clone();
         let judged = incident.judged.unwrap_or(incident.who);
-        let Some((who, life)) = root.filter(|_| !folded && !self.is_drill(judged)) else {
+        let Some((who, life)) = root.filter(|_| !of_another && !self.is_drill(judged)) else {
             return;
         };
         let node = self

@@ -43,12 +43,14 @@ impl Core {
         verdict: &Verdict,
         plan: &Plan,
         cause: Option<Recurring>,
+        innocent: bool,
     ) -> IncidentId {
         let life = self.s.roster.instances().get(verdict.who);
         let opened = Opened {
             verdict,
             plan,
             cause,
+            innocent,
             incarnation: life.map(|i| i.incarnation()).unwrap_or_default(),
             struck: struck(self.s.roster.instances(), verdict, self.now),
             committed: self.s.committed,

@@ -119,6 +119,27 @@ fn what_an_operator_injects_counts_on_no_node() {
 }
 
 #[test]
+fn what_fails_on_a_node_that_an_operator_lost_is_not_its_own_until_a_while_after() {
+    let mut w = with(&[("c", 2)]);
+    let node = "b".to_owned();
+    let fault = Fault::LoseNode { node };
+    w.feed(Input::Operator(TICKET, Request::Afflict { fault }));
+    die(&mut w, R2, 1);
+    assert_eq!(w.incidents().len(), 1);
+    assert_eq!(faults(&w, "b"), (0, false));
+}
+
+#[test]
+fn a_device_that_fails_is_one_fault_of_its_node() {
+    let mut w = with(&[("c", 2)]);
+    w.device(R2, true);
+    w.run_for(ms(500));
+    settle(&mut w, R2);
+    assert_eq!(faults(&w, "b"), (1, false));
+    assert_eq!(node_of(&w, R2), "c");
+}
+
+#[test]
 fn of_the_free_slots_one_is_taken_of_a_node_with_fewer_faults() {
     for (faulty, goes_to) in [(0, "c"), (1, "d")] {
         let mut w = with(&[("c", 1), ("d", 1)]);
