@@ -174,8 +174,8 @@ impl Schedule {
         schedule.draw_poison();
         schedule.draw_tools(&config);
         schedule.draw_causes(&config);
-        schedule.draw_lemons(&config);
         schedule.draw_swarm();
+        schedule.draw_lemons();
         schedule
     }
 

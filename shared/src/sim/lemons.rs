@@ -3,25 +3,24 @@
 use super::dice::Dice;
 use super::faults::{Fault, Schedule, Timed};
 use super::world::id;
-use crate::core::CoreConfig;
 use crate::ids::Role;
 
 /// Of a thousand seeds with several nodes so many have them.
 const SHARE: u64 = 400;
 
 impl Schedule {
-    /// With dice of its own, so that all else stays as the seed had it before.
-    pub(super) fn draw_lemons(&mut self, config: &CoreConfig) {
+    /// With dice of its own and after all else, which stays as the seed had it before.
+    pub(super) fn draw_lemons(&mut self) {
         let mut dice = Dice::keyed(self.seed, 11);
         if self.shape.nodes == 0 || !dice.chance(SHARE) {
             return;
         }
         let some = |dice: &mut Dice, below: u64| u32::try_from(dice.below(below)).unwrap_or(0);
+        let config = self.config();
         self.shape.cordon_after = 1 + some(&mut dice, 3);
         let role = [Role::Trainer, Role::Rollout, Role::Agent][some(&mut dice, 3) as usize];
         let who = id(role, some(&mut dice, u64::from(config.count(role)).max(1)));
-        let first = some(&mut dice, self.faults.len() as u64 + 1) as usize;
-        for at in first..=first + some(&mut dice, 4) as usize {
+        for _ in 0..=some(&mut dice, 4) {
             let fault = match dice.chance(700) {
                 true => Fault::Kill(who),
                 false => Fault::Stop(who),
@@ -32,7 +31,7 @@ impl Schedule {
                 after_ms: 3000 + dice.below(5000),
                 fault,
             };
-            self.faults.insert(at, timed);
+            self.faults.push(timed);
         }
     }
 }
