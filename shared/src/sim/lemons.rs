@@ -11,7 +11,7 @@ const SHARE: u64 = 400;
 impl Schedule {
     /// With dice of its own and after all else, which stays as the seed had it before.
     pub(super) fn draw_lemons(&mut self) {
-        let mut dice = Dice::keyed(self.seed, 11);
+        let mut dice = Dice::keyed(self.seed, 13);
         if self.shape.nodes == 0 || !dice.chance(SHARE) {
             return;
         }
