@@ -133,6 +133,8 @@ pub enum Command {
     Scale(ScaleArgs),
     /// New values for one role, which alone is restarted with them
     Update(UpdateArgs),
+    /// The nodes of the job: what they have, who is cordoned, and how much failed on each by its own fault
+    Nodes,
     /// Start nothing new on a node; what runs there goes on
     Cordon(NodeArgs),
     /// The end of a cordon

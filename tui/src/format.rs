@@ -1,6 +1,6 @@
 //! Numbers and times as people read them.
 use chrono::{FixedOffset, Local, TimeZone as _};
-use robust_proto::v1;
+use robust_proto::v1::{self, NodeStatus};
 use robust_shared::ids::Role;
 
 /// What comes after the step: how many there are, where somebody knows.
@@ -49,6 +49,17 @@ pub fn clock(seconds: f64) -> String {
         0..=59 => format!("{s}s"),
         60..=3599 => format!("{}m{:02}s", s / 60, s % 60),
         _ => format!("{}h{:02}m", s / 3600, s % 3600 / 60),
+    }
+}
+
+/// A node's faults and when the last one was: `2 (last 3m20s ago)`.
+pub fn faults(n: &NodeStatus, now_ms: u64) -> String {
+    match n.last_fault_ms {
+        0 => "-".to_owned(),
+        last => {
+            let ago = clock(now_ms.saturating_sub(last) as f64 / 1000.0);
+            format!("{} (last {ago} ago)", n.faults)
+        }
     }
 }
 

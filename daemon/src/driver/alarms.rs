@@ -4,7 +4,7 @@ use super::Driver;
 use crate::ckpt::CkptEvent;
 use crate::store::Condition;
 use robust_proto::v1;
-use robust_shared::core::Severity;
+use robust_shared::core::{Severity, View};
 use robust_shared::ha::FOLLOWS;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,6 +31,8 @@ pub enum Alarm {
     ServiceMissing,
     /// Nobody would go on if this controller were lost.
     NoFollower,
+    /// A node was cordoned for its faults.
+    LemonNode,
 }
 
 impl Alarm {
@@ -45,6 +47,7 @@ impl Alarm {
             Self::NoReplica => "no replica",
             Self::ServiceMissing => "service missing",
             Self::NoFollower => "no follower",
+            Self::LemonNode => "node cordoned",
         }
     }
 }
@@ -69,6 +72,11 @@ impl Alarms {
     /// Whether it was there.
     pub fn lower(&mut self, alarm: Alarm) -> bool {
         self.0.remove(&alarm).is_some()
+    }
+
+    /// Whether it is there, with these words.
+    pub fn says(&self, alarm: Alarm, text: &str) -> bool {
+        self.0.get(&alarm).is_some_and(|raised| raised.text == text)
     }
 
     /// Whether it is there.
@@ -103,6 +111,29 @@ impl Driver {
                         `robustd --candidate NAME`";
             let (alarm, severity) = (Alarm::NoFollower, Severity::Warn);
             feeds.raise(now, alarm, severity, "controllers", text.to_owned());
+        }
+    }
+
+    /// Says which nodes are cordoned for their faults, as long as they are. The core's own event says why.
+    pub(super) fn look_for_lemons(&self, view: &View) {
+        let out = view.nodes.iter().filter(|n| n.node.faults.cordoned());
+        let names: Vec<&str> = out.map(|n| n.node.spec.name.as_str()).collect();
+        let (now, feeds) = (self.parts.clock.now(), &self.parts.feeds);
+        match names.first() {
+            None => {
+                let text = "no node is cordoned for its faults any more".to_owned();
+                feeds.lower(now, Alarm::LemonNode, "lemon", text);
+            }
+            Some(first) => {
+                let text = format!(
+                    "cordoned for faults of its own: {}; see `robustctl nodes`, and when the machine is mended \
+                     `robustctl uncordon {first}`",
+                    names.join(", ")
+                );
+                if !feeds.says(Alarm::LemonNode, &text) {
+                    feeds.raise(now, Alarm::LemonNode, Severity::Warn, "lemon", text);
+                }
+            }
         }
     }
 

@@ -191,6 +191,11 @@ impl Feeds {
         self.with_alarms(|alarms| alarms.holds(alarm))
     }
 
+    /// Whether an alarm holds with these words.
+    pub(super) fn says(&self, alarm: Alarm, text: &str) -> bool {
+        self.with_alarms(|alarms| alarms.says(alarm, text))
+    }
+
     /// Shows it no more, and tells why in an event.
     pub(super) fn lower(&self, now: Time, alarm: Alarm, kind: &str, text: String) {
         if self.with_alarms(|alarms| alarms.lower(alarm)) {

@@ -389,6 +389,7 @@ impl Driver {
         let began = Instant::now();
         let (replicas, remote) = (self.replica_status(), self.remote_status());
         self.look_for_followers();
+        self.look_for_lemons(view);
         self.parts.feeds.durable(replicas, remote);
         self.parts.feeds.services(self.services.status());
         let skipped = self.parts.checkpointer.skipped();

@@ -164,6 +164,9 @@ fn node(n: &NodeView) -> v1::NodeStatus {
         lost: n.node.lost.iter().map(slot).collect(),
         draining: n.node.left_slots().iter().map(slot).collect(),
         instances: n.instances,
+        faults: n.faults,
+        last_fault_ms: n.node.faults.last().map_or(0, |at| at.millis()),
+        cordoned_for_faults: n.node.faults.cordoned(),
     }
 }
 

@@ -310,6 +310,58 @@ async fn on_a_cordoned_node_nothing_new_is_started() {
     );
 }
 
+#[tokio::test]
+async fn a_node_whose_roles_die_again_and_again_is_cordoned_and_left_until_an_operator_lets_it_in()
+{
+    let nodes = "[[node]]\nname = \"a\"\npools = { train = 2, rollout = 1, agent = 2 }\n\
+                 [[node]]\nname = \"b\"\npools = { rollout = 1 }\n\
+                 [[node]]\nname = \"c\"\npools = { rollout = 1 }\n";
+    let sections = format!("[restart]\ncordon_after = 2\n[rollout]\nreplicas = 2\n{nodes}");
+    let mut cluster = Cluster::with(1000, &sections);
+    cluster.lead();
+    cluster.join("b");
+    let placed = |s: &v1::Status| on(s, "b").len() == 1 && s.step >= 1 && is_whole(s);
+    cluster.wait_for("b to have a rollout", placed).await;
+    cluster.join("c");
+    cluster.wait_for("c", |s| here(s, "c")).await;
+    let faults = |s: &v1::Status| (s.nodes[1].faults, s.nodes[1].cordoned_for_faults);
+    cluster.signal_roles("b", Signal::SIGKILL);
+    let again = |s: &v1::Status| s.incidents.len() == 1 && on(s, "b").len() == 1 && is_whole(s);
+    let once = cluster.wait_for("it to run on b again", again).await;
+    assert_eq!(faults(&once), (1, false));
+    // What dies within five seconds counts as one fault.
+    let first = once.nodes[1].last_fault_ms;
+    let apart = |s: &v1::Status| s.now_ms > first + 5000;
+    cluster.wait_for("a while to go by", apart).await;
+    cluster.signal_roles("b", Signal::SIGKILL);
+    let moved = |s: &v1::Status| on(s, "c") == ["rollout-1"] && is_whole(s);
+    let left = cluster.wait_for("it to run on c", moved).await;
+    assert_eq!(faults(&left), (2, true), "{left:#?}");
+    assert_eq!((left.nodes[0].faults, left.nodes[2].faults), (0, 0));
+    let alarm = left.alarms.iter().find(|a| a.kind == "node cordoned");
+    assert!(
+        alarm.unwrap().text.contains("`robustctl uncordon b`"),
+        "{alarm:?}"
+    );
+    // Another leader knows of it.
+    cluster.kill("a");
+    cluster.lead();
+    let step = left.step;
+    let more = |s: &v1::Status| s.step > step && is_whole(s) && here(s, "b");
+    let kept = cluster.wait_for("more steps", more).await;
+    assert_eq!(faults(&kept), (2, true));
+    let mut control = cluster.control().await.unwrap();
+    let (node, out) = ("b".to_owned(), false);
+    control
+        .cordon(v1::CordonRequest { node, out })
+        .await
+        .unwrap();
+    let open =
+        |s: &v1::Status| !s.nodes[1].cordoned && s.alarms.iter().all(|a| a.kind != "node cordoned");
+    let after = cluster.wait_for("b to be open", open).await;
+    assert_eq!(faults(&after), (0, false));
+}
+
 /// Hands on what comes to its port, both ways, and keeps a copy of it all.
 fn tap(to: u16) -> (u16, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -2111,6 +2111,15 @@ pub struct NodeStatus {
     /// that have a slot here
     #[prost(uint32, tag = "9")]
     pub instances: u32,
+    /// of its own, of which older ones count less, to the nearest whole one
+    #[prost(uint32, tag = "11")]
+    pub faults: u32,
+    /// Unix time of the last of them; 0: there is none
+    #[prost(uint64, tag = "12")]
+    pub last_fault_ms: u64,
+    /// by itself: it is used again where somebody has no other place
+    #[prost(bool, tag = "13")]
+    pub cordoned_for_faults: bool,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

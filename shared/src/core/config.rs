@@ -13,6 +13,8 @@ use std::time::Duration;
 /// A rollout that missed more versions than this is not worth asking: it pulls first.
 const ROUTE_STALENESS: u64 = 2;
 
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
 /// How many batches may be generated beyond the one that is trained on next.
 fn ahead(mode: Mode) -> u64 {
     match mode {
@@ -114,6 +116,10 @@ pub struct CoreConfig {
     /// Times in a row that one cause is borne: the last of them restarts the task, one more ends the job;
     /// 0: any number.
     pub same_cause: u32,
+    /// Faults of its own from which on a node is cordoned by itself; 0: any number.
+    pub cordon_after: u32,
+    /// The time after which a fault of a node counts half.
+    pub cordon_half_life: Duration,
     /// The seeded bug that is switched on.
     #[cfg(feature = "mutations")]
     pub mutation: Option<super::Mutation>,
@@ -155,6 +161,8 @@ impl Default for CoreConfig {
             budgets: Budgets::default(),
             max_task_restarts: 3,
             same_cause: 3,
+            cordon_after: 3,
+            cordon_half_life: DAY,
         }
     }
 }
@@ -331,6 +339,8 @@ impl From<&Job> for CoreConfig {
             budgets: job.restart.budgets(),
             max_task_restarts: job.restart.max_task_restarts,
             same_cause: job.restart.same_cause,
+            cordon_after: job.restart.cordon_after,
+            cordon_half_life: seconds(job.restart.cordon_half_life_s),
             #[cfg(feature = "mutations")]
             mutation: None,
             #[cfg(feature = "mutations")]

@@ -83,7 +83,9 @@ pub use recover::restart::{Action, Case, FirstIteration, Plan, decide};
 pub use recover::root::{Root, root};
 pub use recover::testimony::{Answer, ProcessState, Seen, Testimony};
 pub use roster::instance::Restarted;
-pub use roster::nodes::{Home, Labels, Move, NoHome, Node, NodeSpec, NodeState, SlotRef};
+pub use roster::nodes::{
+    Faults, Home, Labels, Move, NoHome, Node, NodeFault, NodeSpec, NodeState, SlotRef,
+};
 pub use router::check::difference;
 pub use state::State;
 pub use view::{InstanceView, NodeView, View};

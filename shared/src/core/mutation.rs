@@ -109,11 +109,15 @@ pub enum Mutation {
     RootIgnored,
     /// What follows from another fault counts against a budget, too.
     FoldedCounts,
+    /// One fault cordons a node, however many it takes.
+    CordonEarly,
+    /// A node is cordoned for its faults though somebody there has no other place.
+    CordonLastPlace,
 }
 
 impl Mutation {
     /// Every one.
-    pub const ALL: [Mutation; 52] = [
+    pub const ALL: [Mutation; 54] = [
         Mutation::DropFence,
         Mutation::AdmitUnverified,
         Mutation::ForgetBudget,
@@ -166,6 +170,8 @@ impl Mutation {
         Mutation::CauseWithoutEnd,
         Mutation::RootIgnored,
         Mutation::FoldedCounts,
+        Mutation::CordonEarly,
+        Mutation::CordonLastPlace,
     ];
 }
 

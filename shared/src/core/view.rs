@@ -72,6 +72,8 @@ pub struct NodeView {
     pub node: Node,
     /// Instances that have a slot there.
     pub instances: u32,
+    /// Faults of its own, of which older ones count less, to the nearest whole one.
+    pub faults: u32,
 }
 
 /// One instance at one moment.
@@ -157,7 +159,7 @@ impl Core {
             context: (self.config.hybrids > 0).then_some(s.gang.context()),
             pause: self.pause(),
             started: s.started_at,
-            nodes: s.node_views(),
+            nodes: s.node_views(now, self.config.cordon_half_life),
             instances: s
                 .roster
                 .instances()
@@ -172,7 +174,7 @@ impl Core {
 }
 
 impl State {
-    fn node_views(&self) -> Vec<NodeView> {
+    fn node_views(&self, now: Time, half_life: Duration) -> Vec<NodeView> {
         let nodes = self.roster.nodes();
         let nodes = nodes.ids().zip(nodes.iter());
         nodes
@@ -180,6 +182,7 @@ impl State {
                 node: node.clone(),
                 instances: u32::try_from(self.index_now().slots().on_node(id).len())
                     .unwrap_or(u32::MAX),
+                faults: node.faults.count(now, half_life),
             })
             .collect()
     }

@@ -175,6 +175,7 @@ impl Schedule {
         schedule.draw_tools(&config);
         schedule.draw_causes(&config);
         schedule.draw_swarm();
+        schedule.draw_lemons();
         schedule
     }
 
@@ -332,6 +333,7 @@ impl Schedule {
             agent_concurrency: 8,
             max_task_restarts: s.max_task_restarts,
             same_cause: s.same_cause,
+            cordon_after: s.cordon_after,
             max_staleness: s.max_staleness,
             rules: quick_rules().with(|r| r.poison.engines.set(s.poison)),
             evidence_timeout: Duration::from_secs(1),

@@ -15,7 +15,8 @@ pub mod coverage;
 pub mod dice;
 pub mod faults;
 pub mod fixture;
-pub mod moment;
+mod lemons;
+mod moment;
 #[cfg(feature = "mutations")]
 pub mod mutations;
 pub mod paper;

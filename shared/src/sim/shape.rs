@@ -53,6 +53,9 @@ pub struct Shape {
     /// Times in a row that one cause is borne; 0: any number.
     #[serde(default)]
     pub same_cause: u32,
+    /// Faults of its own from which on a node is cordoned by itself; 0: any number.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cordon_after: u32,
     /// The trainer's loop is its own.
     #[serde(default)]
     pub own: Option<OwnLoop>,
@@ -149,6 +152,7 @@ impl Shape {
             max_staleness: None,
             poison: 0,
             same_cause: 0,
+            cordon_after: 0,
             own: None,
             policy: match dice.chance(100) {
                 true => Policy::Task,

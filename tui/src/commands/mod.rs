@@ -93,6 +93,7 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         Command::Resume => control::resume(&endpoint, global.json).await,
         Command::Restart(restart) => control::restart(&endpoint, &restart, global.json).await,
         Command::Status(status) => status::run(&endpoint, &status, global.json).await,
+        Command::Nodes => status::nodes_only(&endpoint, global.json).await,
         Command::Watch(watch) => watch::run(&endpoint, &watch, global.json).await,
         Command::Events(events) => events::run(&endpoint, &events, global.json).await,
         Command::Inject(inject) => inject::run(&endpoint, &inject, global.json).await,

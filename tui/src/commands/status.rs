@@ -5,7 +5,9 @@ use crate::cli::StatusArgs;
 use crate::controllers;
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
-use crate::format::{bytes, clock, count, millis, mode, moment, of_total, rate, ratio, who};
+use crate::format::{
+    bytes, clock, count, faults, millis, mode, moment, of_total, rate, ratio, who,
+};
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_proto::v1;
@@ -25,6 +27,18 @@ pub async fn run(endpoint: &Endpoint, args: &StatusArgs, json: bool) -> Result<(
         (true, _) => put_json(&status),
         (false, false) => put(&text(&status, args.all, paint)),
         (false, true) => put(&promises::whole(&status.hosted, &status.promises, paint)),
+    }
+}
+
+/// Prints the job's nodes.
+pub async fn nodes_only(endpoint: &Endpoint, json: bool) -> Result<(), CliError> {
+    let mut client = endpoint.connect().await?;
+    let status = endpoint
+        .ask(client.get_status(v1::GetStatusRequest {}))
+        .await?;
+    match json {
+        true => put_json(&status.nodes),
+        false => put(&nodes(&status).render(Paint::stdout())),
     }
 }
 
@@ -78,7 +92,7 @@ fn text(s: &v1::Status, all: bool, paint: Paint) -> String {
     // A single node only when there is something about its slots that an operator would act on.
     let marked = |n: &v1::NodeStatus| n.cordoned || !n.lost.is_empty() || !n.draining.is_empty();
     if s.nodes.len() > 1 || s.nodes.iter().any(marked) {
-        text += &format!("\n{}", nodes(&s.nodes).render(paint));
+        text += &format!("\n{}", nodes(s).render(paint));
     }
     if !s.services.is_empty() {
         text += &format!("\n{}", services(&s.services).render(paint));
@@ -198,7 +212,7 @@ fn strangers(s: &v1::Status) -> String {
     }
 }
 
-fn nodes(all: &[v1::NodeStatus]) -> Table {
+fn nodes(s: &v1::Status) -> Table {
     let mut table = Table::new(&[
         "NODE",
         "STATE",
@@ -208,8 +222,9 @@ fn nodes(all: &[v1::NodeStatus]) -> Table {
         "SLOTS",
         "LOST",
         ">INSTANCES",
+        "FAULTS",
     ]);
-    for n in all {
+    for n in &s.nodes {
         let pool = |(name, slots): (&String, &u32)| format!("{name} {slots}");
         // The map has no order of its own.
         let pools: BTreeMap<_, _> = n.pools.iter().collect();
@@ -217,7 +232,11 @@ fn nodes(all: &[v1::NodeStatus]) -> Table {
         let lost = n.lost.iter().map(|s| format!("{} {}", s.pool, s.index));
         let drained = n.draining.iter();
         let lost = lost.chain(drained.map(|s| format!("{} {} (drained)", s.pool, s.index)));
-        let cordoned = if n.cordoned { ", cordoned" } else { "" };
+        let cordoned = match (n.cordoned, n.cordoned_for_faults) {
+            (_, true) => ", cordoned for faults",
+            (true, false) => ", cordoned",
+            (false, false) => "",
+        };
         table.row([
             n.name.clone(),
             format!("{}{cordoned}", n.state),
@@ -227,6 +246,7 @@ fn nodes(all: &[v1::NodeStatus]) -> Table {
             pools.join(", "),
             lost.collect::<Vec<_>>().join(", "),
             n.instances.to_string(),
+            faults(n, s.now_ms),
         ]);
     }
     table

@@ -94,9 +94,48 @@ fn several_nodes_are_listed_with_what_they_have_and_roles_with_their_places() {
     };
     assert!(text.contains("4242  b     train 1"), "{text}");
     assert!(line("b ").contains("here, cordoned"), "{text}");
+    assert!(!text.contains("cordoned for faults"), "{text}");
     assert!(line("b ").contains("rollout 1, train 2"), "{text}");
     assert!(line("b ").contains("train 0"), "{text}");
     assert!(line("c ").contains("awaited"), "{text}");
+}
+
+#[test]
+fn nodes_shows_what_failed_on_each_and_that_one_is_cordoned_for_it() {
+    let mut status = status();
+    let node = |name: &str| v1::NodeStatus {
+        name: name.into(),
+        state: "here".into(),
+        ..Default::default()
+    };
+    status.nodes = vec![
+        node("a"),
+        v1::NodeStatus {
+            cordoned: true,
+            cordoned_for_faults: true,
+            faults: 3,
+            last_fault_ms: status.now_ms - 20_000,
+            ..node("b")
+        },
+    ];
+    let (dir, _fake, _server) = daemon(Book {
+        status: status.clone(),
+        ..Default::default()
+    });
+    let text = out(&run(dir.path(), &["nodes"]));
+    let line = |name: &str| {
+        text.lines()
+            .find(|l| l.starts_with(name))
+            .unwrap()
+            .to_owned()
+    };
+    assert!(line("NODE").ends_with("FAULTS"), "{text}");
+    assert!(line("a ").ends_with('-'), "{text}");
+    assert!(line("b ").contains("here, cordoned for faults"), "{text}");
+    assert!(line("b ").ends_with("3 (last 20s ago)"), "{text}");
+    let json = out(&run(dir.path(), &["nodes", "--json"]));
+    let nodes: Vec<v1::NodeStatus> = serde_json::from_str(&json).unwrap();
+    assert_eq!(nodes, status.nodes);
 }
 
 #[test]

@@ -193,6 +193,13 @@ impl Snapshot {
         let cordoned = nodes.iter().filter(|n| n.cordoned).count();
         let help = "Nodes on which nothing new is started.";
         sheet.gauge("nodes_cordoned", help, cordoned as f64)?;
+        let faults = nodes.iter().filter(|n| n.state != "awaited");
+        let faults: Vec<_> = faults
+            .map(|n| (labels([("node", n.name.as_str())]), f64::from(n.faults)))
+            .collect();
+        let help =
+            "Faults of a node's own, of which older ones count less; healthy is 0, now and then 1.";
+        sheet.gauges("node_faults", help, faults)?;
         let lost = nodes.iter().map(|n| n.lost.len()).sum::<usize>();
         let draining = nodes.iter().map(|n| n.draining.len()).sum::<usize>();
         let slots = [("lost", lost), ("draining", draining)];

@@ -80,6 +80,7 @@ fn everything() -> v1::Status {
         name: name.to_owned(),
         state: state.to_owned(),
         cordoned,
+        faults: 3,
         lost: vec![v1::Slot::default()],
         ..Default::default()
     };
@@ -213,6 +214,7 @@ fn copies_elsewhere_show_where_there_are_any() {
         "robust_nodes{state=\"lost\"} 1",
         "robust_nodes{state=\"left\"} 0",
         "robust_nodes_cordoned 1",
+        "robust_node_faults{node=\"b\"} 3",
         "robust_slots_unavailable{cause=\"lost\"} 2",
         "robust_alarm{kind=\"database full\"} 1",
         "robust_incidents_open 1",

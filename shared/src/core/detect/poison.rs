@@ -135,6 +135,9 @@ impl Core {
             if let Some(i) = self.s.roster.get_mut(death.engine.who) {
                 i.take_back(kind, death.cause, at);
             }
+            let incident = death.engine.incident;
+            self.s.recover.is_innocent(incident);
+            self.s.roster.nodes_mut().take_back_fault(incident);
         }
         let how = verdict.reason.clone();
         verdict.reason += &format!("; trajectory {id} was in flight{}", as_on(&before));

@@ -136,6 +136,7 @@ impl Core {
         };
         let text = format!("{what} is {} on request", fault.done());
         self.event(Severity::Warn, "inject", None, text);
+        self.drill_node(node, &fault);
         self.out.push(Output::Afflict { node, fault });
         Ok(Reply::Afflicted { node: name })
     }
@@ -189,8 +190,11 @@ impl Core {
         let now = self.now;
         // Without memory it goes on until it wants some: then its end is the fault's instant.
         let ends = fault.kind().ends_life() && *fault != Fault::Oom;
-        if let Some(i) = self.s.roster.get_mut(id).filter(|_| ends) {
-            i.is_struck(now);
+        if let Some(i) = self.s.roster.get_mut(id) {
+            i.is_drilled();
+            if ends {
+                i.is_struck(now);
+            }
         }
         let text = format!("{id} {incarnation} is {} on request", fault.done());
         self.event(Severity::Warn, "inject", Some(id), text);

@@ -11,7 +11,9 @@ use crate::ids::NodeId;
 fn check_cordon(ask: &Ask<'_>, name: &str, out: bool) -> Result<NodeId, Refusal> {
     ask.running_job()?;
     let id = ask.node(name)?;
-    if ask.state.roster.nodes().get(id).map(|n| n.cordoned) == Some(out) {
+    let known = ask.state.roster.nodes().get(id);
+    // What it was cordoned for by itself, an operator may make his own word.
+    if known.is_some_and(|n| n.cordoned == out && !n.faults.cordoned()) {
         let what = match out {
             true => format!("node `{name}` is cordoned already"),
             false => format!("node `{name}` is not cordoned"),

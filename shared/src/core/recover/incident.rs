@@ -22,6 +22,9 @@ pub struct Incident {
     /// The incident that it is a consequence of: it counts against no budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub under: Option<IncidentId>,
+    /// What ran on it is to blame: it counts neither against it nor against its node.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub innocent: bool,
     /// Which life of it.
     pub incarnation: Incarnation,
     /// The rule that found it: `exit`, `trainer idle`, `rollout silent`, ...

@@ -25,6 +25,8 @@ pub struct Opened<'a> {
     pub plan: &'a Plan,
     /// What it came of, and how often that was met.
     pub cause: Option<Recurring>,
+    /// What ran on it is to blame.
+    pub innocent: bool,
     /// The incarnation that failed.
     pub incarnation: Incarnation,
     /// When the fault struck ([`struck`]).
@@ -45,6 +47,7 @@ impl Recover {
             who,
             judged: None,
             under: verdict.under,
+            innocent: opened.innocent,
             incarnation: opened.incarnation,
             rule: verdict.rule.name.to_owned(),
             reason: verdict.reason.clone(),
@@ -89,6 +92,13 @@ impl Recover {
             });
         }
         id
+    }
+
+    /// What ran on whoever failed is to blame after all.
+    pub fn is_innocent(&mut self, id: IncidentId) {
+        if let Some(incident) = self.incidents.get_mut(id) {
+            incident.innocent = true;
+        }
     }
 
     fn trim(&mut self) {

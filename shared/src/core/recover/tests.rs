@@ -37,6 +37,7 @@ impl Alone {
             verdict: &verdict,
             plan: &plan,
             cause: None,
+            innocent: false,
             incarnation: Incarnation(3),
             struck: Time(1),
             committed: Step(1),

@@ -2,7 +2,7 @@
 use super::Roster;
 use super::instance::Instance;
 use super::instances::Current;
-use super::nodes::{NodeSpec, NodeState, SlotRef};
+use super::nodes::{NodeSpec, NodeState, NodeTable, SlotRef, Slots};
 use crate::changed::Layers;
 use crate::core::config::CoreConfig;
 use crate::core::detect::node_lost;
@@ -134,9 +134,25 @@ impl Roster {
 
     /// Nothing new is started on a node, or again.
     pub fn cordon(&mut self, node: NodeId, out: bool) {
-        if let Some(node) = self.nodes.get_mut(node) {
-            node.cordoned = out;
-        }
+        self.nodes.cordon(node, out);
+    }
+
+    /// Faults of nodes, and what follows from them for these.
+    pub fn nodes_mut(&mut self) -> &mut NodeTable {
+        &mut self.nodes
+    }
+
+    /// Nodes and slots as they would be if a node were cordoned, or not; the index is to be up to date.
+    pub fn supposing(
+        &self,
+        config: &CoreConfig,
+        node: NodeId,
+        cordoned: bool,
+    ) -> (NodeTable, Slots) {
+        let (mut nodes, mut slots) = (self.nodes.clone(), self.index.slots().clone());
+        nodes.cordon_for_faults(node, cordoned);
+        slots.survey(node, &nodes, config);
+        (nodes, slots)
     }
 
     /// When a node counts as lost, if it is not heard.

@@ -45,12 +45,14 @@ impl Core {
         }
         verdict.under = self.first_of(&verdict);
         let blame = self.blame(&mut verdict);
+        // First of all: where the next life is to run depends on it.
+        self.count_on_node(&verdict, blame.is_found());
         let case = self.count_fault(&verdict, blame.is_found());
         let plan = decide(&case);
         if plan.action == Action::RestartTask {
             self.s.recover.count_task_restart(&self.config);
         }
-        let incident = self.open_incident(&verdict, &plan, case.cause);
+        let incident = self.open_incident(&verdict, &plan, case.cause, blame.is_found());
         self.settle(blame, &verdict, incident);
         self.judged(&verdict, &plan, incident);
         Some(incident)

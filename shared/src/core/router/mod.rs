@@ -4,6 +4,7 @@ pub(in crate::core) mod check;
 mod derive;
 mod fault;
 mod gang;
+mod lemon;
 mod link;
 mod nodes;
 mod recover;

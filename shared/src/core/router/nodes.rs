@@ -119,6 +119,10 @@ impl Core {
         for &node in &lost {
             roster.node_is_gone(node, NodeState::Lost);
         }
+        // Where several fall silent at once, it is what is between them and here.
+        if let [node] = lost[..] {
+            self.count_lost_node(node);
+        }
         for node in lost {
             let silent = self.s.roster.nodes().get(node);
             let silent = silent.map(|n| now.since(n.beat_at)).unwrap_or_default();

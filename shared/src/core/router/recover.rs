@@ -43,12 +43,14 @@ impl Core {
         verdict: &Verdict,
         plan: &Plan,
         cause: Option<Recurring>,
+        innocent: bool,
     ) -> IncidentId {
         let life = self.s.roster.instances().get(verdict.who);
         let opened = Opened {
             verdict,
             plan,
             cause,
+            innocent,
             incarnation: life.map(|i| i.incarnation()).unwrap_or_default(),
             struck: struck(self.s.roster.instances(), verdict, self.now),
             committed: self.s.committed,
@@ -124,6 +126,7 @@ impl Core {
     pub(in crate::core) fn conclude(&mut self, id: IncidentId, late: bool) {
         let (recover, mut cx, around) = self.recover_and_around();
         recover.conclude(&mut cx, around.instances, id, late);
+        self.count_hang_on_node(id);
     }
 
     /// Counts what a verdict came of; none where that came from outside. A death that is not its own doing is

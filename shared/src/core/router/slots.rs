@@ -102,7 +102,7 @@ impl Core {
                 self.displace(rollout, id);
                 Some(slot)
             }
-            Home::Waits(_) => None,
+            Home::Waits(_) => self.reopen_for(id),
         };
         if let Some(i) = self.s.roster.get_mut(id) {
             i.move_to(slot.clone());

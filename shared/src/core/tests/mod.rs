@@ -10,6 +10,7 @@ mod faults;
 mod given_back;
 mod hangs;
 mod health;
+mod lemons;
 mod modes;
 mod nodes;
 mod own_loop;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// A node with slots by pool, in a data centre.
-fn node(name: &str, dc: &str, pools: &[(&str, u32)]) -> NodeSpec {
+pub(super) fn node(name: &str, dc: &str, pools: &[(&str, u32)]) -> NodeSpec {
     let pools = pools.iter().map(|(pool, n)| ((*pool).to_owned(), *n));
     NodeSpec {
         name: name.to_owned(),
@@ -18,7 +18,7 @@ fn node(name: &str, dc: &str, pools: &[(&str, u32)]) -> NodeSpec {
 }
 
 /// A job on these nodes, all of which have joined.
-fn on(nodes: Vec<NodeSpec>, config: CoreConfig) -> World {
+pub(super) fn on(nodes: Vec<NodeSpec>, config: CoreConfig) -> World {
     let others = nodes[1..].to_vec();
     let mut w = World::new(CoreConfig { nodes, ..config }, 5);
     w.check_core = true;
@@ -38,7 +38,7 @@ fn one_node(mode: Mode, ranks: u32, rollouts: u32) -> World {
     on(vec![node("a", "x", &pools)], config)
 }
 
-fn slot(w: &World, who: InstanceId) -> Option<SlotRef> {
+pub(super) fn slot(w: &World, who: InstanceId) -> Option<SlotRef> {
     w.core
         .s
         .roster
@@ -49,11 +49,11 @@ fn slot(w: &World, who: InstanceId) -> Option<SlotRef> {
         .cloned()
 }
 
-fn step_two(w: &mut World) {
+pub(super) fn step_two(w: &mut World) {
     w.until("step 2", MINUTE, |w| w.committed() == 2);
 }
 
-fn lose(w: &mut World, who: InstanceId) -> SlotRef {
+pub(super) fn lose(w: &mut World, who: InstanceId) -> SlotRef {
     let lost = slot(w, who).unwrap();
     w.inject(Fault::LoseSlot, who.role, who.index);
     lost

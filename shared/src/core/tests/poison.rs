@@ -82,6 +82,8 @@ fn the_only_one_in_flight_on_two_engines_that_died_is_set_aside_with_the_evidenc
     let first = s.life(ENGINE);
     dies_with(&mut s, &[t(1, 0, 0), poison]);
     assert_eq!(set_aside(&s), []);
+    let faults = s.core.view(s.now).nodes[0].faults;
+    assert_eq!(faults, 1, "until another is to blame");
     let second = s.life(ENGINE);
     dies_with(&mut s, &[poison, t(1, 1, 0)]);
     assert_eq!(set_aside(&s), [(poison, vec![first, second])]);
@@ -109,6 +111,10 @@ fn the_only_one_in_flight_on_two_engines_that_died_is_set_aside_with_the_evidenc
     let told: Vec<_> = evidence.unwrap().iter().map(|e| e.incident).collect();
     assert_eq!(told, incidents);
     assert_eq!(s.core.view(s.now).set_aside, 1);
+    let innocent: Vec<_> = s.incidents().iter().map(|i| i.innocent).collect();
+    assert_eq!(innocent, [true, true]);
+    let node = &s.core.view(s.now).nodes[0];
+    assert_eq!(node.faults, 0, "nor against the machine: {node:?}");
     // Nobody is given it, or an engine for it, any more.
     s.said.clear();
     assert_eq!(s.ask(poison), None);

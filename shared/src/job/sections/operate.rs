@@ -232,6 +232,12 @@ pub struct Restart {
     /// Times in a row, without useful work between, that one cause is borne: the last of them restarts the
     /// task, and one more ends the job; 0: any number.
     pub same_cause: u32,
+    /// Faults of its own from which on a node is cordoned by itself, if everybody there would have another
+    /// place; 0: any number.
+    pub cordon_after: u32,
+    /// Seconds after which a fault of a node counts half, then a quarter, and so on. The default is a day:
+    /// a sound node has a fault in months, so several in a day are no chance.
+    pub cordon_half_life_s: f64,
     /// A linked process ended or lost its link.
     pub exit: KindBudget,
     /// A process did not come up.
@@ -314,6 +320,8 @@ impl Default for Restart {
             backoff_ms: 100,
             max_task_restarts: 3,
             same_cause: 3,
+            cordon_after: 3,
+            cordon_half_life_s: 86_400.0,
             exit: none,
             start: none,
             hang: none,

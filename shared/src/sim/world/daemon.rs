@@ -180,6 +180,7 @@ impl World {
             Input::NodeJoined { node, .. } => Some(node.name.clone()),
             _ => None,
         };
+        self.look_at_lemons();
         self.handle(input);
         self.checker.handled(&self.core);
         if let Some(name) = joins {
@@ -230,6 +231,7 @@ impl World {
                 self.checker.decided(incident);
             }
         }
+        self.check_lemons();
         while let Some(output) = outputs.pop_front() {
             if !matches!(output, Output::Record(_)) {
                 if !self.act_unless_dying(output) {

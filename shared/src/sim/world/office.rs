@@ -388,7 +388,7 @@ impl World {
         for (node, seen) in (0..).map(crate::ids::NodeId).zip(view.nodes) {
             let slot = |(pool, index)| SlotRef { node, pool, index };
             kept.lost.extend(seen.node.lost.into_iter().map(slot));
-            if seen.node.cordoned {
+            if seen.node.cordoned && !seen.node.faults.cordoned() {
                 kept.cordoned.insert(seen.node.spec.name);
             }
         }

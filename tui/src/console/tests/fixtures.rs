@@ -247,7 +247,8 @@ pub fn on_two_nodes() -> v1::Status {
         agent.tool_failures = 17;
     }
     (s.disk_total_bytes, s.disk_free_bytes) = (400 << 30, 31 << 30);
-    s.nodes[1].cordoned = true;
+    (s.nodes[1].cordoned, s.nodes[1].cordoned_for_faults) = (true, true);
+    (s.nodes[1].faults, s.nodes[1].last_fault_ms) = (3, s.now_ms - 200_000);
     s.nodes[1].lost = vec![v1::Slot {
         node: "node-b".into(),
         pool: "serve".into(),

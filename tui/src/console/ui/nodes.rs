@@ -3,7 +3,7 @@ use super::super::screen::TableId;
 use super::super::state::State;
 use super::super::table::{Cell, Column, Spec, figures, words};
 use super::{Drawn, grid, put, section, split, text};
-use crate::format::{bytes, who};
+use crate::format::{bytes, faults, who};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
@@ -23,7 +23,7 @@ pub static SPEC: Spec<NodeStatus> = Spec {
     },
 };
 
-static COLUMNS: [Column<NodeStatus>; 9] = [
+static COLUMNS: [Column<NodeStatus>; 10] = [
     words("NODE", 16, 0, |n, look| (n.name.clone(), look.strong())),
     words("STATE", 12, 0, |n, look| {
         let word = if n.cordoned { "cordoned" } else { &n.state };
@@ -59,6 +59,13 @@ static COLUMNS: [Column<NodeStatus>; 9] = [
         2,
         |n, look| number(n.draining.len(), look),
         |n| n.draining.len() as f64,
+    ),
+    figures(
+        "FAULTS",
+        6,
+        1,
+        |n, look| number(n.faults as usize, look),
+        |n| f64::from(n.faults),
     ),
     words("DC", 10, 3, |n, _| plain(n.dc.clone())),
     words("RACK", 10, 4, |n, _| plain(n.rack.clone())),
@@ -153,7 +160,17 @@ fn lines(state: &State, n: &NodeStatus) -> Vec<Line<'static>> {
     ];
     lines.extend(load(state, n).map(|text| fact("load", text)));
     if n.cordoned {
-        lines.push(fact("cordoned", "nothing new is started here".to_owned()));
+        let why = match n.cordoned_for_faults {
+            true => {
+                "for its faults: nothing new is started here unless somebody has no other place"
+            }
+            false => "nothing new is started here",
+        };
+        lines.push(fact("cordoned", why.to_owned()));
+    }
+    if n.last_fault_ms > 0 {
+        let now_ms = state.status.as_ref().map_or(0, |s| s.now_ms);
+        lines.push(fact("faults", faults(n, now_ms)));
     }
     let some = [("lost", &n.lost), ("draining", &n.draining)];
     for (name, slots) in some.into_iter().filter(|(_, slots)| !slots.is_empty()) {

@@ -79,6 +79,11 @@ impl Instance {
         self.struck.get_or_insert(now);
     }
 
+    /// An operator's fault struck this life: what fails of it from now on is no node's fault.
+    pub fn is_drilled(&mut self) {
+        self.drilled = true;
+    }
+
     /// A verdict fell: it is killed when its evidence is in, or late.
     pub fn condemn(&mut self, condemned: Condemned) {
         self.condemned = Some(condemned);

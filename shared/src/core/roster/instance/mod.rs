@@ -182,6 +182,9 @@ pub struct Instance {
     last_sign: Time,
     /// When an injected fault struck this life.
     struck: Option<Time>,
+    /// An operator's fault struck this life, whether it ends it or not.
+    #[serde(default, skip_serializing_if = "is_default")]
+    drilled: bool,
     /// Injected faults that wait for their moment in this life, or for the start-up of a later one.
     #[serde(default, skip_serializing_if = "is_default")]
     armed: Vec<Armed>,
@@ -237,6 +240,7 @@ impl Instance {
             causes: Causes::default(),
             last_sign: Time(0),
             struck: None,
+            drilled: false,
             armed: Vec::new(),
             overrun: false,
             corrupt_reports: 0,

@@ -142,6 +142,11 @@ impl Instance {
         self.last_sign
     }
 
+    /// Whether an operator's fault struck this life.
+    pub fn drilled(&self) -> bool {
+        self.drilled
+    }
+
     /// When an injected fault struck this life.
     pub fn struck(&self) -> Option<Time> {
         self.struck

@@ -174,9 +174,25 @@ impl Placement<'_> {
             })
         };
         let free = self.slots.free(role);
-        free.filter(|slot| !given.slots.contains(*slot))
-            .find(fits)
-            .cloned()
+        let free = free.filter(|slot| !given.slots.contains(*slot));
+        // The first of the node with the fewest faults; most have none, and of those the first is enough.
+        let mut best: Option<(u64, &SlotRef)> = None;
+        for slot in free.filter(fits) {
+            let faults = self.faults_at(slot);
+            if best.is_none_or(|(fewest, _)| faults < fewest) {
+                best = Some((faults, slot));
+            }
+            if faults == 0 {
+                break;
+            }
+        }
+        best.map(|(_, slot)| slot.clone())
+    }
+
+    /// What the faults of a slot's node count now.
+    fn faults_at(&self, slot: &SlotRef) -> u64 {
+        let half_life = self.config.cordon_half_life;
+        self.nodes.fault_weight(slot.node, self.now, half_life)
     }
 
     fn trainer_home(&self, i: &Instance, given: &Given) -> Home {
@@ -262,7 +278,8 @@ impl Placement<'_> {
         }
     }
 
-    /// The rollout that gives its slot to a rank: one that serves nobody, else the last by index.
+    /// The rollout that gives its slot to a rank: one that serves nobody, else where fewer faults were, else
+    /// the last by index.
     fn standby(
         &self,
         like: impl Fn(&NodeSpec) -> bool,
@@ -286,9 +303,14 @@ impl Placement<'_> {
             let serves = r.attached() && self.weights.of(r.id()).is_admitted();
             Some((serves, *r, slot))
         });
-        let Some((_, chosen, slot)) =
-            candidates.min_by_key(|(serves, r, _)| (*serves, std::cmp::Reverse(r.id().index)))
-        else {
+        let least = |(serves, r, slot): &(bool, &Instance, &SlotRef)| {
+            (
+                *serves,
+                self.faults_at(slot),
+                std::cmp::Reverse(r.id().index),
+            )
+        };
+        let Some((_, chosen, slot)) = candidates.min_by_key(least) else {
             return Err(NoHome::NotHomogeneous);
         };
         // In a restart of the whole task none has a process, and those that have a slot start at once.

@@ -1,11 +1,13 @@
 //! The table of nodes: which are there, and which of their slots can be used.
+use super::faults::{Faults, NodeFault};
 use super::spec::{NodeSpec, SlotRef};
 use crate::changed::{Layered, Layers};
-use crate::ids::NodeId;
+use crate::ids::{IncidentId, NodeId};
 use crate::nearest::instead_of;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// Where a node is in its life with the job.
 ///
@@ -60,6 +62,9 @@ pub struct Node {
     /// It said that it will leave: all its slots are as those, until it joins again.
     #[serde(default)]
     pub leaving: bool,
+    /// Faults of its own.
+    #[serde(default, skip_serializing_if = "Faults::is_empty")]
+    pub faults: Faults,
 }
 
 impl Node {
@@ -72,6 +77,7 @@ impl Node {
             lost: BTreeSet::new(),
             draining: BTreeSet::new(),
             leaving: false,
+            faults: Faults::default(),
         }
     }
 
@@ -202,6 +208,85 @@ impl NodeTable {
             node.beat_at = now;
             self.changed.note_over(id);
         }
+    }
+
+    /// Notes a fault of a node's own. One whose cause was met on another node is the program's, and so are
+    /// those. Returns whether it counts.
+    pub fn count_fault(&mut self, id: NodeId, mut fault: NodeFault) -> bool {
+        let Some(node) = self.nodes.get(id.0 as usize) else {
+            return false;
+        };
+        if !node.faults.is_news(fault.at) || node.faults.is_drill(fault.at) {
+            return false;
+        }
+        if let Some(cause) = fault.cause {
+            for (other, node) in (0..).map(NodeId).zip(&mut self.nodes) {
+                if other != id && node.faults.has(cause) {
+                    node.faults.is_common(cause);
+                    self.changed.note(other);
+                    fault.common = true;
+                }
+            }
+        }
+        let counts = !fault.common;
+        if let Some(node) = self.nodes.get_mut(id.0 as usize) {
+            if let Some(cause) = fault.cause.filter(|_| fault.common) {
+                node.faults.is_common(cause);
+            }
+            node.faults.add(fault);
+            self.changed.note(id);
+        }
+        counts
+    }
+
+    /// What this incident tells of was no node's fault.
+    pub fn take_back_fault(&mut self, incident: IncidentId) {
+        for (id, node) in (0..).map(NodeId).zip(&mut self.nodes) {
+            if node.faults.take_back(incident) {
+                self.changed.note(id);
+            }
+        }
+    }
+
+    /// What fails on a node until then an operator's fault is to blame for.
+    pub fn is_drilled(&mut self, id: NodeId, until: Time) {
+        if let Some(node) = self.nodes.get_mut(id.0 as usize) {
+            let known = node.faults.drill_until;
+            node.faults.drill_until = known.max(Some(until));
+            self.changed.note(id);
+        }
+    }
+
+    /// Nothing new is started on a node because of its faults, or it may be used in spite of them.
+    pub fn cordon_for_faults(&mut self, id: NodeId, out: bool) {
+        if let Some(node) = self.get_mut(id) {
+            (node.cordoned, node.faults.cordoned) = (out, out);
+        }
+    }
+
+    /// An operator says whether something may be started on a node. His word replaces what its faults said,
+    /// and where it may, they are forgotten.
+    pub fn cordon(&mut self, id: NodeId, out: bool) {
+        if let Some(node) = self.get_mut(id) {
+            (node.cordoned, node.faults.cordoned) = (out, false);
+            if !out {
+                node.faults = Faults::default();
+            }
+        }
+    }
+
+    /// What the faults of a node count now, in thousandths.
+    pub fn fault_weight(&self, id: NodeId, now: Time, half_life: Duration) -> u64 {
+        let node = self.get(id);
+        node.map_or(0, |node| node.faults.weight(now, half_life))
+    }
+
+    /// The nodes that are cordoned for their faults and there.
+    pub fn cordoned_for_faults(&self) -> impl Iterator<Item = NodeId> {
+        let all = (0..).map(NodeId).zip(&self.nodes);
+        let out =
+            all.filter(|(_, n)| n.faults.cordoned && n.state == NodeState::Here && !n.leaving);
+        out.map(|(id, _)| id)
     }
 
     /// Those that changed since this was last asked; none: all of them, or that is wanted.

@@ -16,9 +16,11 @@
 //! | dispatch, step | nothing beyond the last step before a pause |
 //! | set aside | on evidence, once; handed out no more, trained on by no step, consumed by its own |
 //! | incident of a hang | the root is who was stopped; folded is what follows from the first, and counts nowhere |
+//! | a node cordoned by itself | that many faults were there; nobody waits for a slot of it |
 //! | request | refused: nothing changed; accepted: kept after every crash |
 mod causes;
 mod hangs;
+mod lemons;
 mod outputs;
 mod places;
 mod poison;
@@ -34,6 +36,7 @@ use crate::hardware::Advice;
 use crate::ids::{Incarnation, IncidentId, NodeId, Step, TrajectoryId, WeightVersion};
 use crate::time::Time;
 use hangs::Hangs;
+use lemons::Lemons;
 use poison::Poisoning;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -120,6 +123,7 @@ pub struct Checker {
     verdicts: Verdicts,
     pub(super) poisoning: Poisoning,
     hangs: Hangs,
+    lemons: Lemons,
 }
 
 impl Checker {
@@ -151,6 +155,7 @@ impl Checker {
             verdicts: Verdicts::default(),
             poisoning: Poisoning::default(),
             hangs: Hangs::default(),
+            lemons: Lemons::default(),
         }
     }
 
@@ -193,6 +198,7 @@ impl Checker {
     /// The controller wants a verdict recorded.
     pub(super) fn decided(&mut self, incident: &Incident) {
         self.verdicts.decided(incident);
+        self.lemons.decided(incident);
     }
 
     /// A process is looked at for an incident.
