@@ -180,7 +180,7 @@ impl World {
             Input::NodeJoined { node, .. } => Some(node.name.clone()),
             _ => None,
         };
-        self.look_at_lemons();
+        self.look_at_lemons(&input);
         self.handle(input);
         self.checker.handled(&self.core);
         if let Some(name) = joins {

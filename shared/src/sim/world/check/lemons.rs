@@ -1,12 +1,14 @@
 //! Nodes that are cordoned for their faults, held against what really failed there.
 use super::super::World;
-use crate::core::{Incident, NodeState, SlotRef};
+use crate::core::{Incident, Input, NodeState, SlotRef};
 use crate::ids::{IncidentId, InstanceId, NodeId, Role};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What failed where.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lemons {
+    /// The controller was told to start: before that it takes in facts only, and houses nobody.
+    started: bool,
     /// Who had a slot where before the present input.
     homes: BTreeMap<InstanceId, NodeId>,
     /// Nodes that were there before it.
@@ -20,6 +22,11 @@ pub(super) struct Lemons {
 }
 
 impl Lemons {
+    /// A new life of the controller.
+    pub fn restored(&mut self) {
+        self.started = false;
+    }
+
     /// An incident is told of.
     pub fn decided(&mut self, incident: &Incident) {
         let whose = [Some(incident.who), incident.judged];
@@ -53,10 +60,11 @@ impl World {
     }
 
     /// The controller is about to be told something.
-    pub(in super::super) fn look_at_lemons(&mut self) {
+    pub(in super::super) fn look_at_lemons(&mut self, input: &Input) {
         if !self.has_lemons() {
             return;
         }
+        self.checker.lemons.started |= *input == Input::Start;
         let view = self.core.view(self.now);
         let homes = view
             .instances
@@ -90,7 +98,8 @@ impl World {
             self.must(enough, "lemons", || {
                 format!("{name} is cordoned by itself after {count} faults")
             });
-            if seen.node.state != NodeState::Here || seen.node.leaving {
+            let serves = seen.node.state == NodeState::Here && !seen.node.leaving;
+            if !serves || !self.checker.lemons.started {
                 continue;
             }
             for who in view.instances.iter().filter(|i| i.state == "waiting") {

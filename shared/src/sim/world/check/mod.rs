@@ -186,6 +186,7 @@ impl Checker {
         self.given.clear();
         self.tokens.clone_from(&self.tokens_on_record);
         self.verdicts.restored();
+        self.lemons.restored();
         self.hangs.restored(self.verdicts.newest());
     }
 
