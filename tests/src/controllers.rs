@@ -365,12 +365,16 @@ impl Controllers {
 
     fn mount_log(&self, which: usize, options: &str) {
         let child = self.daemons[which].as_ref().expect("it runs");
-        let mounted = Command::new("nsenter")
-            .args(["--target", &child.id().to_string(), "--mount"])
-            .args(["mount", "-o", options])
-            .arg(self.log_folder())
-            .status();
-        assert!(mounted.expect("nsenter runs").success());
+        let mounted = || {
+            let mounted = Command::new("nsenter")
+                .args(["--target", &child.id().to_string(), "--mount"])
+                .args(["mount", "-o", options])
+                .arg(self.log_folder())
+                .status();
+            mounted.expect("nsenter runs").success()
+        };
+        // Refused while a file is open there that is written.
+        self.wait_for("its way to the log to change", |_| mounted());
     }
 
     /// What `robustctl` says at a controller.

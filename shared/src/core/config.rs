@@ -161,7 +161,7 @@ impl Default for CoreConfig {
             budgets: Budgets::default(),
             max_task_restarts: 3,
             same_cause: 3,
-            cordon_after: 3,
+            cordon_after: 0,
             cordon_half_life: DAY,
         }
     }

@@ -305,11 +305,19 @@ impl Core {
         let Some(ranks) = self.s.orders.planned().map(|p| p.ranks) else {
             return true;
         };
-        let lacks = self
-            .s
-            .placement(self.now, &self.config)
-            .ranks_without_slot(ranks)
-            > 0;
+        let lacking = |core: &Self| {
+            let placement = core.s.placement(core.now, &core.config);
+            placement.ranks_without_slot(ranks) > 0
+        };
+        // Nodes that were cordoned for their faults are used again one after the other, as far as it takes.
+        if lacking(self) {
+            for id in self.s.roster.instances().ids(Role::Trainer) {
+                if lacking(self) {
+                    self.is_housed(id);
+                }
+            }
+        }
+        let lacks = lacking(self);
         if lacks && self.s.orders.hold_up() {
             let text = "the trainer's change waits: not every rank would have a slot".to_owned();
             self.event(Severity::Warn, "planned", None, text);
@@ -385,7 +393,7 @@ impl Core {
             && !i.going()
             && i.condemned().is_none()
             && rolling.concerns(i.incarnation());
-        if restarts && !self.s.placement(self.now, &self.config).is_housed(id) {
+        if restarts && !self.is_housed(id) {
             // Nobody who works is stopped to wait for a slot.
             return false;
         }

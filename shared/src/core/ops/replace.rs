@@ -115,11 +115,11 @@ impl Core {
     pub(in crate::core) fn replace_others(&mut self, why: &str, before: Option<Incarnation>) {
         self.s.orders.stop_rolling();
         self.derive();
-        let housed = |i: &Instance| self.s.placement(self.now, &self.config).is_housed(i.id());
         let others = self.s.roster.instances().iter();
-        let others = others.filter(|i| i.id().role != Role::Trainer && replaceable(i) && housed(i));
+        let others = others.filter(|i| i.id().role != Role::Trainer && replaceable(i));
         let others = others.filter(|i| before.is_none_or(|before| i.incarnation() < before));
-        let ids: Vec<InstanceId> = others.map(|i| i.id()).collect();
+        let mut ids: Vec<InstanceId> = others.map(|i| i.id()).collect();
+        ids.retain(|id| self.is_housed(*id));
         self.replace(&ids, why);
     }
 }

@@ -1,6 +1,6 @@
 //! Faults of nodes (`roster/nodes/faults`): which are a node's own, and which nodes are cordoned for them.
 use crate::core::Core;
-use crate::core::detect::{Rule, Verdict, exit, numeric, poison, pull_stall};
+use crate::core::detect::{Rule, Verdict, agent_unable, exit, numeric, poison, pull_stall};
 use crate::core::mutation::Mutation;
 use crate::core::output::Severity;
 use crate::core::recover::cause::{Cause, Fingerprint};
@@ -19,10 +19,16 @@ const STANDS_OUT: u64 = 2;
 /// After a node was lost on request what fails there is the drill's for so long, beyond the rule's window.
 const DRILL: Duration = Duration::from_secs(60);
 
-/// What such a rule finds is no machine's: arithmetics go wrong in all ranks alike, and the pull that stands
-/// still may be held up at either end.
+/// What such a rule finds is no machine's: arithmetics go wrong in all ranks alike, the pull that stands still
+/// may be held up at either end, and an agent may be unable because of an environment that is elsewhere.
 fn is_of_no_machine(rule: &Rule) -> bool {
-    [numeric::RULE.name, pull_stall::RULE.name, poison::RULE.name].contains(&rule.name)
+    let of_none = [
+        numeric::RULE.name,
+        pull_stall::RULE.name,
+        poison::RULE.name,
+        agent_unable::RULE.name,
+    ];
+    of_none.contains(&rule.name)
 }
 
 /// Whose fault, and how it is known again.
@@ -43,21 +49,25 @@ impl Core {
         };
         let until = self.now + lasts;
         self.s.roster.nodes_mut().is_drilled(node, until);
+        // Peers elsewhere end of what ends here, maybe before that is heard of.
+        for id in self.s.roster.on_node(node) {
+            if let Some(i) = self.s.roster.get_mut(id) {
+                i.is_drilled();
+            }
+        }
     }
 
     /// Counts what a rule found against the node, if it is the node's own. A hang counts when its root is
     /// known.
     pub(in crate::core) fn count_on_node(&mut self, verdict: &Verdict, is_innocent: bool) {
         let of_another = is_innocent || verdict.under.is_some() || self.is_drill(verdict.who);
-        // A node that is gone is counted as one.
-        let is_gone = |node: &Node| node.state != NodeState::Here;
         if verdict.hangs || of_another || is_of_no_machine(verdict.rule) {
             return;
         }
         let Some(node) = self.seat_of(verdict.who, None) else {
             return;
         };
-        if self.s.roster.nodes().get(node).is_none_or(is_gone) {
+        if !self.is_judged(node) {
             return;
         }
         // Why the operating system did not start it says whether that is so on every node.
@@ -92,7 +102,7 @@ impl Core {
         };
         let node = self
             .seat_of(who, Some(life))
-            .filter(|_| !self.is_drill(who));
+            .filter(|node| self.is_judged(*node) && !self.is_drill(who));
         if let Some(node) = node {
             self.count(Found {
                 node,
@@ -103,10 +113,23 @@ impl Core {
         }
     }
 
-    /// A node was not heard any more. One that said that it would leave did nothing else.
+    /// A node was not heard any more. One that said that it would leave did nothing else; and where another one
+    /// was heard last at about the same time, it is what is between them and here.
     pub(in crate::core) fn count_lost_node(&mut self, node: NodeId) {
-        let known = self.s.roster.nodes().get(node);
-        if known.is_some_and(|n| !n.leaving) {
+        let nodes = self.s.roster.nodes();
+        let Some(known) = nodes.get(node) else { return };
+        let about = self.config.rules.node_lost.window.get() / 2;
+        let (now, last) = (self.now, known.beat_at);
+        let with_it = |other: &Node| {
+            let apart = other.beat_at.since(last).max(last.since(other.beat_at));
+            let may_fall_silent = matches!(other.state, NodeState::Here | NodeState::Lost);
+            may_fall_silent && now.since(other.beat_at) > about && apart < about
+        };
+        let others = nodes
+            .ids()
+            .filter(|id| *id != node && *id != NodeId::LEADER);
+        let alone = !others.filter_map(|id| nodes.get(id)).any(with_it);
+        if alone && !known.leaving {
             self.count(Found {
                 node,
                 incident: IncidentId(0),
@@ -123,6 +146,13 @@ impl Core {
             Role::Trainer => instances.role(Role::Trainer).any(Instance::drilled),
             _ => instances.get(who).is_some_and(Instance::drilled),
         }
+    }
+
+    /// Whether what fails on a node counts there: one that is gone was counted as a whole, and one that leaves
+    /// may end what runs there.
+    fn is_judged(&self, node: NodeId) -> bool {
+        let known = self.s.roster.nodes().get(node);
+        known.is_some_and(|n| n.state == NodeState::Here && !n.leaving)
     }
 
     /// Where an instance, or this very life of it, has its slot.
@@ -169,16 +199,18 @@ impl Core {
         };
         let of_its_own = format!("node {name} has {many} of its own, the last {last}");
         let others = self.s.roster.nodes().ids().filter(|id| *id != node);
-        let has_slots = |id: &NodeId| {
+        let pools = known.spec.pools.clone();
+        let is_alike = |id: &NodeId| {
             let other = self.s.roster.nodes().get(*id);
-            other.is_some_and(|n| {
-                n.state != NodeState::Awaited && n.spec.pools.values().any(|n| *n > 0)
-            })
+            let has = |n: &Node, pool: &str| n.spec.pools.get(pool).is_some_and(|n| *n > 0);
+            let mut shared = pools.iter().filter(|(_, slots)| **slots > 0);
+            other
+                .is_some_and(|n| n.state == NodeState::Here && shared.any(|(pool, _)| has(n, pool)))
         };
-        let mut others: Vec<u64> = others.filter(has_slots).map(weight).collect();
+        let mut others: Vec<u64> = others.filter(is_alike).map(weight).collect();
         others.sort_unstable();
         let Some(middle) = others.get(others.len() / 2) else {
-            // The job has no other.
+            // The job has no other one for the same.
             return;
         };
         if own < STANDS_OUT * middle {
@@ -247,6 +279,13 @@ impl Core {
         self.event(Severity::Warn, "lemon", Some(id), text);
         self.derive();
         Some(slot)
+    }
+
+    /// Whether an instance has a slot, if need be one of a node that was cordoned for its faults and is used again
+    /// for it.
+    pub(in crate::core) fn is_housed(&mut self, id: InstanceId) -> bool {
+        let housed = |core: &Self| core.s.placement(core.now, &core.config).is_housed(id);
+        housed(self) || self.reopen_for(id).is_some() && housed(self)
     }
 
     /// Where an instance would run if a node were not cordoned.

@@ -119,8 +119,7 @@ impl Core {
         for &node in &lost {
             roster.node_is_gone(node, NodeState::Lost);
         }
-        // Where several fall silent at once, it is what is between them and here.
-        if let [node] = lost[..] {
+        for &node in &lost {
             self.count_lost_node(node);
         }
         for node in lost {

@@ -29,6 +29,7 @@ fn silent_after(window: Duration, others: &[(&str, u32)]) -> World {
     );
     let config = CoreConfig {
         rollouts: 3,
+        cordon_after: 3,
         rules: quick_rules().with(|r| r.node_lost.window.set(window)),
         ..small(Mode::Async, 1000)
     };

@@ -233,7 +233,7 @@ pub struct Restart {
     /// task, and one more ends the job; 0: any number.
     pub same_cause: u32,
     /// Faults of its own from which on a node is cordoned by itself, if everybody there would have another
-    /// place; 0: any number.
+    /// place; 0: never.
     pub cordon_after: u32,
     /// Seconds after which a fault of a node counts half, then a quarter, and so on. The default is a day:
     /// a sound node has a fault in months, so several in a day are no chance.
@@ -320,7 +320,7 @@ impl Default for Restart {
             backoff_ms: 100,
             max_task_restarts: 3,
             same_cause: 3,
-            cordon_after: 3,
+            cordon_after: 0,
             cordon_half_life_s: 86_400.0,
             exit: none,
             start: none,
