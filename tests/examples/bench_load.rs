@@ -8,7 +8,7 @@
 //! | `append_ms` | from a turn that an agent stores to the leader's acknowledgement, which it gives once it is durable |
 //! | `leader_cores` | processor time of the leader a second |
 //! | `leader_us_per_node_s` | the same for each node, in microseconds |
-//! | `beats_late_of_1000` | requests for a rollout that took longer than the quarter of a second between two beats |
+//! | `waited_of_1000` | requests for a rollout that took longer than the quarter of a second between two beats |
 //! | `bench_cores`, `bench_late_ms` | what the nodes themselves took, and what they were late: they share the machine |
 //!
 //! The programs are those in $ROBUST_PROGRAMS.
@@ -129,7 +129,7 @@ fn measure(shape: Shape, args: &Args) -> Value {
         "verdict_ms": spread(&ledger.verdicts.take()),
         "unanswered": ledger.unanswered(),
         "loop_ms": spread(&routes),
-        "beats_late_of_1000": round(late),
+        "waited_of_1000": round(late),
         "append_ms": spread(&ledger.turns.take()),
         "appends_per_s": rate(0),
         "conversations_per_s": rate(1),

@@ -121,8 +121,8 @@ const BATCH: usize = 256;
 const STATUS_MIN: Duration = Duration::from_millis(50);
 /// Status is published at least this often.
 const STATUS_MAX: Duration = Duration::from_millis(500);
-/// What grows with the job and is done again and again, the status above all, takes the loop one part of so many: an exit
-/// waits behind it.
+/// What grows with the job and is done again and again, the status above all, takes the loop one part of so many, as far
+/// as it comes often enough then: an exit waits behind it.
 const SHARE: u32 = 20;
 
 /// A rollout's own last words on its activity; telemetry adds processor time and memory.

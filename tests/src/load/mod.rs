@@ -111,11 +111,6 @@ impl Fleet {
         Used::by(child.id()).expect("the leader is in /proc")
     }
 
-    /// The leader's process.
-    pub fn leader_pid(&self) -> u32 {
-        self.leader.child.as_ref().expect("a leader runs").id()
-    }
-
     /// Waits until every instance is linked and turns are stored; `seen` is told of the links meanwhile.
     pub fn until_it_works(&self, patience: Duration, mut seen: impl FnMut(&Ledger)) {
         let (start, all) = (Instant::now(), u64::from(self.shape.all()));

@@ -313,7 +313,7 @@ impl Core {
         if lacking(self) {
             for id in self.s.roster.instances().ids(Role::Trainer) {
                 if lacking(self) {
-                    self.is_housed(id);
+                    self.ensure_housed(id);
                 }
             }
         }
@@ -393,7 +393,7 @@ impl Core {
             && !i.going()
             && i.condemned().is_none()
             && rolling.concerns(i.incarnation());
-        if restarts && !self.is_housed(id) {
+        if restarts && !self.ensure_housed(id) {
             // Nobody who works is stopped to wait for a slot.
             return false;
         }

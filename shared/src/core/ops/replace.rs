@@ -119,7 +119,7 @@ impl Core {
         let others = others.filter(|i| i.id().role != Role::Trainer && replaceable(i));
         let others = others.filter(|i| before.is_none_or(|before| i.incarnation() < before));
         let mut ids: Vec<InstanceId> = others.map(|i| i.id()).collect();
-        ids.retain(|id| self.is_housed(*id));
+        ids.retain(|id| self.ensure_housed(*id));
         self.replace(&ids, why);
     }
 }

@@ -281,9 +281,9 @@ impl Core {
         Some(slot)
     }
 
-    /// Whether an instance has a slot, if need be one of a node that was cordoned for its faults and is used again
-    /// for it.
-    pub(in crate::core) fn is_housed(&mut self, id: InstanceId) -> bool {
+    /// Sees to it that an instance would have a slot if it were started anew, if need be one of a node that was
+    /// cordoned for its faults and is used again for it; whether it has.
+    pub(in crate::core) fn ensure_housed(&mut self, id: InstanceId) -> bool {
         let housed = |core: &Self| core.s.placement(core.now, &core.config).is_housed(id);
         housed(self) || self.reopen_for(id).is_some() && housed(self)
     }
