@@ -320,3 +320,66 @@ fn a_hang_counts_on_the_node_of_its_root() {
     assert_eq!(w.incidents()[0].who, rank);
     assert_eq!((faults(&w, "a").0, faults(&w, "b").0), (0, 1));
 }
+
+/// One that still runs on a node that is cordoned for its faults, and has no free slot elsewhere any more, is started
+/// anew where it is: nobody else would ever make room for it.
+#[test]
+fn a_restart_of_who_still_runs_on_a_cordoned_node_does_not_wait_for_ever() {
+    let all = [("train", 2), ("rollout", 2), ("agent", 2)];
+    let nodes = vec![
+        node("a", "x", &all),
+        node("b", "x", &[("rollout", 2)]),
+        node("c", "x", &[("rollout", 2)]),
+    ];
+    let config = CoreConfig {
+        rollouts: 4,
+        cordon_after: 3,
+        rules: quick_rules().with(|r| r.node_lost.window.set(MINUTE * 60)),
+        ..small(Mode::Async, 1000)
+    };
+    let mut w = on(nodes, config);
+    step_two(&mut w);
+    let (stays, last) = (id(Role::Rollout, 3), id(Role::Rollout, 4));
+    die(&mut w, R2, 3);
+    assert_eq!(
+        (node_of(&w, R2), node_of(&w, stays)),
+        ("c".into(), "b".into())
+    );
+    assert!(faults(&w, "b").1);
+    let scale = Request::Scale {
+        role: Role::Rollout,
+        count: 5,
+        revision: 1,
+    };
+    w.feed(Input::Operator(TICKET, scale));
+    settle(&mut w, last);
+    assert_eq!(node_of(&w, last), "c");
+    let life = |w: &World| {
+        let all = w.core.s.roster.instances();
+        all.get(stays).unwrap().incarnation()
+    };
+    let before = life(&w);
+    let target = RestartTarget::Role(Role::Rollout);
+    w.feed(Input::Operator(TICKET, Request::Restart { target }));
+    w.until("it is restarted", MINUTE, |w| life(w) > before);
+    settle(&mut w, stays);
+    assert_eq!((node_of(&w, stays), faults(&w, "b").1), ("b".into(), false));
+}
+
+#[test]
+fn nodes_that_fall_silent_at_about_the_same_time_have_no_fault_of_their_own() {
+    let mut w = silent_after(Duration::from_secs(20), &[("c", 2)]);
+    let (b, c) = (w.core.node_id("b").unwrap(), w.core.node_id("c").unwrap());
+    // Nobody is on the first, or the others would start there.
+    w.feed(Input::Node(c, NodeEvent::Beat));
+    w.run_for(ms(800));
+    w.feed(Input::Node(b, NodeEvent::Beat));
+    for _ in 0..25 {
+        w.run_for(Duration::from_secs(1));
+        w.feed(Input::Node(NodeId::LEADER, NodeEvent::Beat));
+    }
+    for name in ["b", "c"] {
+        assert_eq!(seen(&w, name).node.state, NodeState::Lost, "{name}");
+        assert_eq!(faults(&w, name), (0, false), "{name}");
+    }
+}
