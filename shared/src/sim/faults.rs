@@ -99,8 +99,8 @@ pub enum Fault {
     /// An operator ends the job and goes on with it so many milliseconds later.
     StopAndResume(u64),
     /// A trajectory of the batch after so many from now ends every engine that generates for it: its
-    /// group and its number in that.
-    Poison(u64, u32, u32),
+    /// group and its number in that; without a number all of the group do.
+    Poison(u64, u32, Option<u32>),
     /// The tool of an agent worker works at nothing for so many milliseconds; 0: as long as it lives.
     BreakTool(InstanceId, u64),
     /// So many clients of the router want an engine, each for so many milliseconds.
@@ -216,10 +216,12 @@ impl Schedule {
         let mut below = |most: u32| u32::try_from(dice.below(u64::from(most))).unwrap_or(0);
         let (group, member) = (below(s.prompts), below(s.responses));
         let (ahead, at) = (u64::from(below(2)), below(3) as usize);
+        // A batch of one prompt cannot do without it.
+        let whole = dice.chance(250) && s.prompts > 1;
         let timed = Timed {
             on: None,
             after_ms: 0,
-            fault: Fault::Poison(ahead, group, member),
+            fault: Fault::Poison(ahead, group, (!whole).then_some(member)),
         };
         self.faults.insert(at.min(self.faults.len()), timed);
     }
@@ -613,11 +615,18 @@ impl Fault {
             Fault::LeaveNode(at, for_ms) => world.leave_node(*at as usize, ms(*for_ms)),
             Fault::NewNode => world.new_node(),
             Fault::StopAndResume(after_ms) => world.stop_and_resume(ms(*after_ms)),
-            Fault::Poison(ahead, group, member) => world.poison(TrajectoryId {
-                batch: world.committed() + 1 + ahead,
-                group: *group,
-                member: *member,
-            }),
+            Fault::Poison(ahead, group, member) => {
+                let (batch, group) = (world.committed() + 1 + ahead, *group);
+                let of = |member| TrajectoryId {
+                    batch,
+                    group,
+                    member,
+                };
+                match member {
+                    Some(member) => world.poison(of(*member)),
+                    None => (0..world.config.responses).for_each(|member| world.poison(of(member))),
+                }
+            }
             Fault::BreakTool(who, for_ms) => {
                 let lasts = (*for_ms > 0).then(|| ms(*for_ms));
                 world.break_tool(*who, lasts);
