@@ -3,6 +3,7 @@
 //! `robustctl bench store` runs `robustd bench-store`, which prints JSON. Rounds of what is compared alternate, so
 //! that they see about the same load. A part that fails is left out, with the reason in the report.
 mod appends;
+mod calls;
 mod disk;
 mod memory;
 mod peers;
@@ -27,7 +28,7 @@ pub struct BenchArgs {
     /// A folder on the disk to measure [default: the folder for temporary files]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Only these parts: snapshot, persist, appends, peers, reopen
+    /// Only these parts: snapshot, persist, appends, calls, peers, reopen
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
 }
@@ -91,10 +92,11 @@ type Part = (
     fn(&BenchArgs, &std::path::Path, &mut Report) -> Result<(), BenchError>,
 );
 
-const PARTS: [Part; 5] = [
+const PARTS: [Part; 6] = [
     ("snapshot", snapshot::measure),
     ("persist", persist::measure),
     ("appends", appends::measure),
+    ("calls", calls::measure),
     ("peers", peers::measure),
     ("reopen", reopen::measure),
 ];

@@ -63,7 +63,7 @@ pub struct BenchStoreArgs {
     pub dir: Option<PathBuf>,
     /// Only these parts
     #[arg(long, value_name = "PART", value_delimiter = ',')]
-    #[arg(value_parser = ["snapshot", "persist", "appends", "peers", "reopen"])]
+    #[arg(value_parser = ["snapshot", "persist", "appends", "calls", "peers", "reopen"])]
     pub only: Vec<String>,
     /// Write the result as JSON to this file too
     #[arg(long, value_name = "FILE")]
