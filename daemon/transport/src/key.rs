@@ -10,7 +10,7 @@ pub struct RegionKey {
     /// Random number of the transport that issued the key; a fetch is refused if another one
     /// listens at the peer's address by now.
     pub owner: u64,
-    /// The region's number there; never used again for another.
+    /// The region's number there, drawn at random from 2^64: whoever was not told of it cannot read it.
     pub region: u64,
     /// Length of the region in bytes.
     pub len: u64,

@@ -166,6 +166,30 @@ fn a_withdrawn_region_is_refused() {
 }
 
 #[test]
+fn a_region_is_not_found_by_counting_from_another() {
+    let (a, b) = (transport(), transport());
+    let expose = |_| a.expose(Buffer::new(100).unwrap()).unwrap();
+    let exposed: Vec<_> = (0..9).map(expose).collect();
+    let (known, into) = (*exposed[4].key(), Buffer::new(100).unwrap());
+    let parts = [Part {
+        src: 0,
+        dst: 0,
+        len: 100,
+    }];
+    let beside =
+        (1..50).flat_map(|by| [known.region.wrapping_add(by), known.region.wrapping_sub(by)]);
+    for region in beside.chain(0..200) {
+        let guessed = RegionKey { region, ..known };
+        let error = b
+            .fetch(a.addr(), &guessed, &parts, &into, &Cancel::new(), |_| ())
+            .unwrap_err();
+        assert!(matches!(error, FetchError::Refused { .. }), "{error}");
+    }
+    b.fetch(a.addr(), &known, &parts, &into, &Cancel::new(), |_| ())
+        .unwrap();
+}
+
+#[test]
 fn a_key_that_claims_more_than_the_region_has_is_refused_by_its_owner() {
     let (a, b) = (transport(), transport());
     let exposed = a.expose(Buffer::new(100).unwrap()).unwrap();

@@ -3,6 +3,9 @@
 //! Each rank writes its gradient into a region that its peers can read, tells them, and fetches
 //! theirs. Two regions by the step's parity suffice: a rank that writes step s+2 has seen every
 //! peer's notice of s+1, which is sent only after that peer's fetches of s.
+//!
+//! A notice names the region to be fetched from, whose number nobody but the gang was told: another process of the
+//! job cannot say in a rank's name that its gradient is there.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -65,6 +68,54 @@ struct Remote {
     addr: Address,
     regions: Vec<RegionKey>,
     landing: Arc<Buffer>,
+}
+
+impl Remote {
+    fn region_of(&self, step: u64) -> &RegionKey {
+        &self.regions[(step % 2) as usize]
+    }
+}
+
+/// That a rank's gradient of a step can be fetched: four little-endian numbers of 64 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Notice {
+    generation: u64,
+    step: u64,
+    rank: u32,
+    /// The number of the region that it is in.
+    region: u64,
+}
+
+impl Notice {
+    fn to_bytes(self) -> Vec<u8> {
+        let Self {
+            generation,
+            step,
+            rank,
+            region,
+        } = self;
+        let numbers = [generation, step, rank.into(), region];
+        numbers.map(u64::to_le_bytes).concat()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (numbers, rest) = bytes.as_chunks::<8>();
+        let numbers: &[[u8; 8]; 4] = numbers.try_into().ok()?;
+        let [generation, step, rank, region] = numbers.map(u64::from_le_bytes);
+        let rank = u32::try_from(rank).ok().filter(|_| rest.is_empty())?;
+        Some(Self {
+            generation,
+            step,
+            rank,
+            region,
+        })
+    }
+
+    /// Whether one of these said it, or whoever was told of its regions.
+    fn is_of(&self, remotes: &[Remote]) -> bool {
+        let remote = remotes.iter().find(|remote| remote.rank == self.rank);
+        remote.is_some_and(|remote| remote.region_of(self.step).region == self.region)
+    }
 }
 
 /// This rank's view of the gang.
@@ -164,7 +215,10 @@ impl Exchange {
                 }
             })?)
         })?;
-        self.tell(step)?;
+        let region = own.key().region;
+        for remote in &self.remotes {
+            self.persist(|| self.notify(step, region, remote))?;
+        }
         let mut waiting: BTreeSet<u32> = self.remotes.iter().map(|remote| remote.rank).collect();
         while !waiting.is_empty() {
             self.take_notices();
@@ -174,7 +228,7 @@ impl Exchange {
                 .copied();
             match ready {
                 Some(rank) => {
-                    self.fetch(step, rank)?;
+                    self.fetch(step, rank, region)?;
                     waiting.remove(&rank);
                 }
                 // A peer may take as long as it likes: whether it hangs is not judged here.
@@ -186,19 +240,15 @@ impl Exchange {
         Ok((gradient, statistics))
     }
 
-    fn tell(&self, step: u64) -> Result<(), ExchangeError> {
-        for remote in &self.remotes {
-            self.persist(|| self.notify(step, remote))?;
-        }
-        Ok(())
-    }
-
-    /// Says that the gradient can be fetched. Harmless if it was said before.
-    fn notify(&self, step: u64, remote: &Remote) -> Result<(), ExchangeError> {
-        let mut notice = [0; 24];
-        notice[..8].copy_from_slice(&self.generation.to_le_bytes());
-        notice[8..16].copy_from_slice(&step.to_le_bytes());
-        notice[16..].copy_from_slice(&u64::from(self.rank).to_le_bytes());
+    /// Says that the gradient can be fetched from this region. Harmless if it was said before.
+    fn notify(&self, step: u64, region: u64, remote: &Remote) -> Result<(), ExchangeError> {
+        let notice = Notice {
+            generation: self.generation,
+            step,
+            rank: self.rank,
+            region,
+        };
+        let notice = notice.to_bytes();
         let (rank, told) = (remote.rank, self.transport.notify(remote.addr, &notice));
         told.map_err(|source| ExchangeError::Notify { rank, source })
     }
@@ -211,27 +261,24 @@ impl Exchange {
 
     fn note(&mut self, notice: Option<Vec<u8>>) {
         let Some(notice) = notice else { return };
-        let word = |at: usize| {
-            let bytes = notice.get(at * 8..at * 8 + 8)?.try_into().ok()?;
-            Some(u64::from_le_bytes(bytes))
-        };
-        match (
-            word(0),
-            word(1),
-            word(2).and_then(|rank| u32::try_from(rank).ok()),
-        ) {
-            (Some(generation), Some(step), Some(rank)) if generation == self.generation => {
-                self.ready.insert((step, rank));
+        match Notice::from_bytes(&notice) {
+            Some(notice) if notice.generation != self.generation => {
+                tracing::warn!(?notice, "a notice of another gang was dropped");
             }
-            other => tracing::warn!(?other, "a notice of another gang was dropped"),
+            Some(notice) if notice.is_of(&self.remotes) => {
+                self.ready.insert((notice.step, notice.rank));
+            }
+            _ => {
+                tracing::warn!("a notice of a gradient that no rank of this gang sent was dropped")
+            }
         }
     }
 
-    fn fetch(&self, step: u64, rank: u32) -> Result<(), ExchangeError> {
+    fn fetch(&self, step: u64, rank: u32, own: u64) -> Result<(), ExchangeError> {
         let Some(remote) = self.remotes.iter().find(|remote| remote.rank == rank) else {
             return Err(ExchangeError::Peers(format!("there is no rank {rank}")));
         };
-        let region = &remote.regions[(step % 2) as usize];
+        let region = remote.region_of(step);
         let all = [Part {
             src: 0,
             dst: 0,
@@ -242,7 +289,7 @@ impl Exchange {
             // A fetch that stalls takes the connection down, and with it a notice that the kernel had
             // taken: the peer would wait for it for ever.
             if !told {
-                self.notify(step, remote)?;
+                self.notify(step, own, remote)?;
             }
             let landing = &remote.landing;
             let fetched =
@@ -297,5 +344,86 @@ fn add(total: &mut [u8], bytes: &[u8], first: bool) {
     let values = bytes.as_chunks::<4>().0.iter();
     for (sum, value) in total.as_chunks_mut::<4>().0.iter_mut().zip(values) {
         *sum = (f32::from_le_bytes(*sum) + f32::from_le_bytes(*value)).to_le_bytes();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use robust_proto::v1::Region;
+    use robust_transport::{Config, JobToken};
+
+    const GRADIENT: usize = 4 * 3;
+    const BYTES: usize = GRADIENT + STATISTICS * 8;
+
+    fn transport() -> Transport {
+        Transport::start(Config::new(JobToken::new(b"tests"))).unwrap()
+    }
+
+    /// A rank's transport and the two regions of its gradients.
+    struct Rank {
+        transport: Transport,
+        regions: [Exposed; 2],
+    }
+
+    impl Rank {
+        fn new() -> Self {
+            let transport = transport();
+            let exposed = || transport.expose(Buffer::new(BYTES).unwrap()).unwrap();
+            let regions = [exposed(), exposed()];
+            Self { transport, regions }
+        }
+
+        fn as_peer(&self, rank: u32) -> Peer {
+            let region = |exposed: &Exposed| Region {
+                key: exposed.key().to_bytes(),
+                bytes: BYTES as u64,
+                ..Region::default()
+            };
+            Peer {
+                rank,
+                transport_addr: self.transport.addr().to_string(),
+                gradients: self.regions.iter().map(region).collect(),
+                ..Peer::default()
+            }
+        }
+    }
+
+    #[test]
+    fn a_notice_in_a_ranks_name_counts_only_from_who_was_told_of_its_regions() {
+        let (one, other, stranger) = (Rank::new(), Rank::new(), transport());
+        let patience = Duration::from_secs(5);
+        let mut exchange = Exchange::new(one.transport.clone(), 7, 0, patience);
+        let peers = [one.as_peer(0), other.as_peer(1)];
+        exchange.set_peers(&peers, BYTES).unwrap();
+        let notice = |step, region| Notice {
+            generation: 7,
+            step,
+            rank: 1,
+            region,
+        };
+        let real = |step: usize| other.regions[step % 2].key().region;
+        let hears = |exchange: &mut Exchange, bytes: &[u8]| {
+            stranger.notify(one.transport.addr(), bytes).unwrap();
+            let heard = one.transport.recv_timeout(patience);
+            assert!(heard.is_some());
+            exchange.note(heard);
+            std::mem::take(&mut exchange.ready)
+        };
+        // Numbers that a role of the same job may guess, the other step's region, and words of another length.
+        let own = one.regions[0].key().region;
+        for region in [0, 1, 2, own, real(4)] {
+            let forged = notice(3, region).to_bytes();
+            assert_eq!(hears(&mut exchange, &forged), BTreeSet::new(), "{region}");
+        }
+        let known = notice(3, real(3)).to_bytes();
+        assert_eq!(hears(&mut exchange, &known[..24]), BTreeSet::new());
+        let earlier = Notice {
+            generation: 6,
+            ..notice(3, real(3))
+        };
+        assert_eq!(hears(&mut exchange, &earlier.to_bytes()), BTreeSet::new());
+        assert_eq!(hears(&mut exchange, &known), BTreeSet::from([(3, 1)]));
     }
 }
