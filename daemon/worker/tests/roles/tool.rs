@@ -1,11 +1,13 @@
 //! The calculator in its process.
 
 use std::io::{Read as _, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use robust_worker::tool::{Calculator, CallError, Drilled, Infrastructure, ToolError};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
 use super::fixture::runtime;
 
@@ -132,7 +134,25 @@ struct Started(std::process::Child);
 
 impl Started {
     fn new() -> Self {
+        Self::of(Command::new(env!("CARGO_BIN_EXE_robust-calc")))
+    }
+
+    /// Below a filter that lets everything through, as a container has one.
+    #[allow(unsafe_code)]
+    fn filtered() -> Self {
+        let calls = [(nix::libc::SYS_reboot, Vec::new())].into();
+        let (lets, ends) = (SeccompAction::Allow, SeccompAction::KillProcess);
+        let here = std::env::consts::ARCH.try_into().unwrap();
+        let filter = SeccompFilter::new(calls, lets, ends, here).unwrap();
+        let filter: BpfProgram = filter.try_into().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_robust-calc"));
+        let apply = move || seccompiler::apply_filter(&filter).map_err(std::io::Error::other);
+        // SAFETY: between fork and exec it makes two system calls, and allocates only where they fail.
+        unsafe { command.pre_exec(apply) };
+        Self::of(command)
+    }
+
+    fn of(mut command: Command) -> Self {
         let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         Self(pipes.args(["64", "20"]).spawn().unwrap())
     }
@@ -144,9 +164,14 @@ impl Started {
 
 #[test]
 fn a_tool_is_confined_before_it_reads_its_expression_and_nobody_else_reads_that() {
-    let mut tool = Started::new();
+    is_confined_and_answers(Started::new(), 1);
+    is_confined_and_answers(Started::filtered(), 2);
+}
+
+fn is_confined_and_answers(mut tool: Started, filters: u32) {
     let deadline = Instant::now() + Duration::from_secs(30);
-    while !tool.says("status").contains("Seccomp:\t1") {
+    let filters = format!("Seccomp:\t2\nSeccomp_filters:\t{filters}\n");
+    while !tool.says("status").contains(&filters) {
         assert!(Instant::now() < deadline, "{}", tool.says("status"));
         std::thread::sleep(Duration::from_millis(5));
     }
