@@ -1,4 +1,5 @@
 //! Whether a process is of a role: one that was started here, or whatever descends from one.
+use super::given_up::GivenUp;
 use super::proc_stat::ProcStat;
 use std::fs;
 
@@ -14,16 +15,15 @@ pub const SERVICE_VARIABLE: &str = "ROBUST_SERVICE_OF";
 /// Whether a process of this machine may be one of a role or of a service, of whichever job.
 ///
 /// It is taken for one if it, or one that it descends from, has the name of a state directory in its environment as
-/// roles have. It also is if it cannot gain rights while this process can: every process of a role gave that up (`no_new_privs`), none
-/// takes it back, and one that left its parents behind has nothing else left that shows it. Where this process
-/// cannot either, as in some containers, that says nothing.
+/// roles have. It also is if it gave up what this process kept and roles give up ([`GivenUp`]): one that left its
+/// parents behind has nothing else left that shows it.
 pub fn is_of_a_role(pid: u32) -> bool {
-    let own = gains_no_rights("self").unwrap_or(true);
+    let own = GivenUp::of("self").unwrap_or_default();
     // One that is gone already, or may not be looked at, is another's or has nobody to answer for it.
-    let Some(given_up) = gains_no_rights(&pid.to_string()) else {
+    let Some(its) = GivenUp::of(&pid.to_string()) else {
         return true;
     };
-    if given_up && !own {
+    if its.is_more_than(own) {
         return true;
     }
     let mut next = pid;
@@ -37,13 +37,6 @@ pub fn is_of_a_role(pid: u32) -> bool {
         }
     }
     false
-}
-
-/// What the kernel says of it; none if it says nothing.
-fn gains_no_rights(process: &str) -> Option<bool> {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let value = status.lines().find_map(|l| l.strip_prefix("NoNewPrivs:"))?;
-    Some(value.trim() == "1")
 }
 
 fn is_marked(pid: u32) -> bool {

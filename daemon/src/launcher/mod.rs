@@ -20,6 +20,7 @@ mod evidence_tests;
 mod find;
 mod forked;
 mod frames;
+mod given_up;
 mod groups;
 #[cfg(test)]
 mod groups_tests;

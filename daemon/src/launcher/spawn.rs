@@ -1,5 +1,6 @@
 //! Making the process.
 use super::forked::{self, NotForked, Stage};
+use super::given_up::give_up_now;
 use super::{SpawnError, SpawnSpec, inherited};
 use robust_tree::Group;
 use std::collections::BTreeMap;
@@ -89,13 +90,12 @@ fn open_log(spec: &SpawnSpec) -> io::Result<(File, u64)> {
     Ok((log, from))
 }
 
-/// A session and group of its own, no rights that a set-user-ID program would add, and no descriptor but
-/// 0, 1, 2: what the daemon itself inherited without close-on-exec would else live on in its roles. Makes
+/// A session and group of its own, what roles give up given up, and no descriptor but 0, 1, 2: what the daemon itself inherited without close-on-exec would else live on in its roles. Makes
 /// system calls only, for a forked child.
 #[allow(unsafe_code)]
 pub fn detach_now() -> io::Result<()> {
     rustix::process::setsid()?;
-    rustix::thread::set_no_new_privs(true)?;
+    give_up_now()?;
     let (first, last) = (3 as libc::c_uint, libc::c_uint::MAX);
     // SAFETY: a plain system call on integers, marking descriptors of the forked child. Before
     // Linux 5.11 it fails, which is fine: Rust opens everything with close-on-exec.

@@ -6,6 +6,7 @@ use robust_proto::v1;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// What it started with, by the kernel's word.
@@ -134,6 +135,27 @@ async fn attacker() {
 
 #[tokio::test]
 async fn what_a_role_started_is_no_operator_also_when_it_left_parents_session_and_environment() {
+    no_operator_of(|command| command).await;
+}
+
+#[tokio::test]
+async fn nor_where_the_daemon_itself_can_gain_no_rights_as_in_a_container() {
+    no_operator_of(|command| {
+        let mut confined = Command::new("setpriv");
+        confined
+            .arg("--no-new-privs")
+            .arg(command.get_program())
+            .args(command.get_args());
+        for (name, value) in command.get_envs() {
+            confined.env(name, value.unwrap());
+        }
+        confined
+    })
+    .await;
+}
+
+/// A role's orphan asks a daemon that is started so, and is refused.
+async fn no_operator_of(start: impl Fn(Command) -> Command) {
     let site = Site::new(1000);
     let worker = fs::read_to_string(site.file("worker")).unwrap();
     let exe = std::env::current_exe().unwrap();
@@ -148,7 +170,7 @@ async fn what_a_role_started_is_no_operator_also_when_it_left_parents_session_an
         worker.replacen("#!/bin/sh\n", &attack, 1),
     )
     .unwrap();
-    let daemon = site.start();
+    let daemon = site.start_command(start(site.command(&[])));
     site.wait_for("first step", |s| s.step >= 1).await;
     let until = Instant::now() + Duration::from_secs(20);
     while !site.file("heard").exists() {
