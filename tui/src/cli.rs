@@ -45,7 +45,7 @@ pub use slurm::{AskArgs, GrowArgs, ShrinkArgs, SlurmCommand, SubmitArgs};
 pub use steer::{EngineArgs, NodeArgs, RestoreSlotArgs, ScaleArgs, UpdateArgs};
 pub use stop::StopArgs;
 pub use store::StoreCommand;
-pub use token::TokenCommand;
+pub use token::{TTL_OF_NODE, TTL_OF_PERSON, TokenCommand};
 pub use traj::{TrajCommand, TrajFilter, TrajFormat};
 pub use tui::{PictureArgs, ThemeName, TuiArgs};
 pub use values::Who;

@@ -12,9 +12,11 @@
 use std::io;
 use std::sync::Arc;
 
+use rustls::pki_types::UnixTime;
 use tokio::net::TcpStream;
 use tokio_rustls::server;
 
+use crate::persons::Person;
 use crate::tls::{Answering, Caller, Certified, answer_named};
 use crate::{Authority, IdentityError, Term};
 
@@ -24,10 +26,11 @@ const NAME: &str = "RobustRL 2026 name of a token version 1";
 const DOMAIN: &str = "token.robust.internal";
 
 /// Those who have a token, and the daemon that takes it.
-#[derive(Debug)]
 pub struct Holders {
     authority: Authority,
     name: String,
+    /// What persons' own tokens are made of, and their kind.
+    persons: Option<(&'static str, Box<str>)>,
 }
 
 impl Holders {
@@ -37,11 +40,23 @@ impl Holders {
         Ok(Self {
             authority: Authority::of(&secret, "holders")?,
             name: Self::name_of(token),
+            persons: None,
+        })
+    }
+
+    /// The same, and those who have tokens of their own of this kind, made of this token.
+    pub fn with_persons(token: &str, kind: &'static str) -> Result<Self, IdentityError> {
+        Ok(Self {
+            persons: Some((kind, token.into())),
+            ..Self::of(token)?
         })
     }
 
     /// The name of a token by itself, for which no key is made.
     pub fn name_of(token: &str) -> String {
+        if let Some(person) = Person::of_token(token) {
+            return person.called();
+        }
         let name = blake3::derive_key(NAME, token.trim().as_bytes());
         let name = blake3::Hash::from(name).to_hex();
         format!("{}.{DOMAIN}", &name[..32])
@@ -68,33 +83,73 @@ impl Holders {
     }
 }
 
+impl std::fmt::Debug for Holders {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Holders")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Where a daemon answers the holders of its tokens; `May` says what a token's holders may.
 #[derive(Clone)]
-pub struct Door<May>(Arc<[(String, Answering, May)]>);
+pub struct Door<May>(Arc<[Way<May>]>);
+
+/// Those of one token.
+struct Way<May> {
+    name: String,
+    answering: Answering,
+    may: May,
+    persons: Option<(&'static str, Box<str>)>,
+}
+
+impl<May: Clone> Way<May> {
+    /// How somebody with a token of his own is answered, if that is one of these and not over.
+    fn of_person(&self, person: &Person) -> Option<Answering> {
+        let (kind, token) = self.persons.as_ref()?;
+        let is_good = *kind == person.kind() && UnixTime::now().as_secs() < person.until_s();
+        let holders = is_good.then(|| Holders::of(&person.token(token)));
+        holders?.ok()?.answering().ok()
+    }
+}
 
 impl<May: Clone> Door<May> {
     /// For the holders of these tokens, of which there is one at least.
     pub fn of(tokens: Vec<(Holders, May)>) -> Result<Self, IdentityError> {
         let answers = |(holders, may): (Holders, May)| {
-            let answering = holders.answering()?;
-            Ok((holders.name, answering, may))
+            Ok(Way {
+                answering: holders.answering()?,
+                name: holders.name,
+                may,
+                persons: holders.persons,
+            })
         };
         let all: Result<Vec<_>, IdentityError> = tokens.into_iter().map(answers).collect();
         Ok(Self(all?.into()))
     }
 
-    /// Answers a tool. Returns once it is proven which token it holds.
+    /// Answers a tool. Returns once it is proven which token it holds, and whose own that is, if anybody's.
     pub async fn answer(
         &self,
         stream: TcpStream,
-    ) -> io::Result<(May, server::TlsStream<TcpStream>)> {
-        answer_named(stream, |name| {
-            let meant = self.0.iter().find(|(known, ..)| name == known);
-            // Whoever means no token of this daemon is refused by the first one's authority, and told so.
-            let (_, answering, may) = meant.or_else(|| self.0.first())?;
-            Some((answering.clone(), may.clone()))
-        })
-        .await
+    ) -> io::Result<(May, Option<Person>, server::TlsStream<TcpStream>)> {
+        let answered = answer_named(stream, |name| self.meant(name)).await?;
+        let ((may, person), stream) = answered;
+        Ok((may, person, stream))
+    }
+
+    fn meant(&self, name: &str) -> Option<(Answering, (May, Option<Person>))> {
+        if let Some(person) = Person::of_call(name) {
+            let mut ways = self.0.iter();
+            let found = ways.find_map(|way| Some((way.of_person(&person)?, way.may.clone())));
+            if let Some((answering, may)) = found {
+                return Some((answering, (may, Some(person))));
+            }
+        }
+        let meant = self.0.iter().find(|way| way.name == name);
+        // Whoever means no token of this daemon is refused by the first one's authority, and told so.
+        let way = meant.or_else(|| self.0.first())?;
+        Some((way.answering.clone(), (way.may.clone(), None)))
     }
 }
 
@@ -117,9 +172,11 @@ mod tests {
     const VIEWER: &str = "another token, as long";
 
     fn door() -> Door<&'static str> {
-        let tokens = [(OPERATOR, "all"), (VIEWER, "look")];
-        let tokens = tokens.map(|(token, may)| (Holders::of(token).unwrap(), may));
-        Door::of(tokens.into()).unwrap()
+        let tokens = [
+            (Holders::with_persons(OPERATOR, "operator"), "all"),
+            (Holders::with_persons(VIEWER, "viewer"), "look"),
+        ];
+        Door::of(tokens.map(|(holders, may)| (holders.unwrap(), may)).into()).unwrap()
     }
 
     /// What the door makes of a caller, and what the caller hears.
@@ -127,14 +184,26 @@ mod tests {
         door: Door<&'static str>,
         caller: Caller,
     ) -> (io::Result<&'static str>, io::Result<Vec<u8>>) {
+        let (answered, called) = between_known(door, caller).await;
+        (answered.map(|(may, _)| may), called)
+    }
+
+    /// The same, and whose own token it was.
+    async fn between_known(
+        door: Door<&'static str>,
+        caller: Caller,
+    ) -> (
+        io::Result<(&'static str, Option<Person>)>,
+        io::Result<Vec<u8>>,
+    ) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let answering = tokio::spawn(async move {
             let (stream, _) = listener.accept().await.unwrap();
-            let (may, mut stream) = door.answer(stream).await?;
+            let (may, person, mut stream) = door.answer(stream).await?;
             stream.write_all(may.as_bytes()).await?;
             stream.shutdown().await?;
-            Ok(may)
+            Ok((may, person))
         });
         let called = async {
             let mut stream = caller.call(TcpStream::connect(addr).await?).await?;
@@ -186,5 +255,44 @@ mod tests {
         let error = answered.unwrap_err();
         assert_eq!(unsealed(&error), Some(Unsealed::OtherToken), "{error:?}");
         assert!(called.is_err(), "it heard nothing");
+    }
+
+    fn alice(kind: &str, since_now_s: i64) -> Person {
+        let now_s = i64::try_from(now_ms() / 1000).unwrap();
+        let until = u64::try_from(now_s + since_now_s).unwrap();
+        Person::new(kind, "alice", until).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_persons_own_token_opens_what_its_kind_may_and_says_whose_it_is() {
+        for (kind, of_all, may) in [("operator", OPERATOR, "all"), ("viewer", VIEWER, "look")] {
+            let alice = alice(kind, 3600);
+            let own = Holders::of(&alice.token(of_all)).unwrap();
+            let (answered, called) = between_known(door(), own.caller().unwrap()).await;
+            assert_eq!(answered.unwrap(), (may, Some(alice)));
+            assert_eq!(called.unwrap(), may.as_bytes());
+        }
+    }
+
+    #[tokio::test]
+    async fn one_that_is_over_or_of_another_name_kind_or_root_opens_nothing() {
+        let good = alice("operator", 3600);
+        let secret = good.token(OPERATOR);
+        let (_, secret) = secret.rsplit_once('.').unwrap();
+        let until = good.until_s();
+        for token in [
+            alice("operator", -1).token(OPERATOR),
+            alice("operator", 3600).token(VIEWER),
+            alice("viewer", 3600).token(OPERATOR),
+            alice("admin", 3600).token(OPERATOR),
+            format!("operator.bob.{until}.{secret}"),
+            format!("operator.alice.{}.{secret}", until + 1),
+        ] {
+            let caller = Holders::of(&token).unwrap().caller().unwrap();
+            let (answered, called) = between(door(), caller).await;
+            for error in [answered.unwrap_err(), called.unwrap_err()] {
+                assert_eq!(unsealed(&error), Some(Unsealed::OtherToken), "{token}");
+            }
+        }
     }
 }

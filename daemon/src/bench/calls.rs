@@ -169,7 +169,7 @@ async fn open(
         while let Ok((stream, _)) = listener.accept().await {
             let proof = async {
                 stream.set_nodelay(true)?;
-                let (_, stream) = door.answer(stream).await?;
+                let (_, _, stream) = door.answer(stream).await?;
                 Ok::<_, std::io::Error>(Known::new(stream, via.clone()))
             };
             if proven.send(proof.await).await.is_err() {

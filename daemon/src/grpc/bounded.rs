@@ -8,7 +8,7 @@ use super::rights::{Caller, Peer, Rights};
 use crate::known::Known;
 use crate::logging::Seldom;
 use robust_http::{Callers, Closed, PATIENCE};
-use robust_identity::{Door, Unsealed, unsealed};
+use robust_identity::{Door, Person, Unsealed, unsealed};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -63,10 +63,10 @@ async fn accept(
         let (door, proven, log) = (door.clone(), proven.clone(), Arc::clone(&log));
         tokio::spawn(async move {
             match answer(&door, &caller, stream).await {
-                Ok((rights, stream)) => {
+                Ok((rights, person, stream)) => {
                     caller.proves();
                     let tcp = stream.get_ref().0.connect_info();
-                    let known = Caller::new(Peer::Tcp(tcp, caller), rights);
+                    let known = Caller::new(Peer::Tcp(tcp, person, caller), rights);
                     // Fails only when nobody serves any more.
                     let _ = proven.send(Ok(Known::new(stream, known))).await;
                 }
@@ -80,7 +80,7 @@ async fn answer(
     door: &Door<Rights>,
     caller: &robust_http::Caller,
     stream: TcpStream,
-) -> io::Result<(Rights, TlsStream<TcpStream>)> {
+) -> io::Result<(Rights, Option<Person>, TlsStream<TcpStream>)> {
     stream.set_nodelay(true)?;
     tokio::select! {
         answered = door.answer(stream) => answered,

@@ -7,6 +7,7 @@
 //! | a viewer | a token that was proven | yes | no, logged |
 //! | a role | the kernel's | no, logged | no, logged |
 use crate::launcher::is_of_a_role;
+use robust_identity::Person;
 use std::sync::Arc;
 use tokio::net::UnixStream;
 use tokio::net::unix::UCred;
@@ -89,9 +90,10 @@ pub(super) struct Caller {
 pub(super) enum Peer {
     /// The socket.
     Local(Option<UCred>),
-    /// TCP, with its place among all callers for as long as it lasts.
+    /// TCP, with whose own token was proven, if anybody's, and its place among all callers for as long as it lasts.
     Tcp(
         TcpConnectInfo,
+        Option<Person>,
         #[expect(dead_code, reason = "held")] Arc<robust_http::Caller>,
     ),
 }
@@ -126,15 +128,15 @@ impl Caller {
     /// Who it is, by the kernel's word or by the token that was proven.
     pub fn who(&self) -> String {
         let local = match &self.peer {
-            Peer::Tcp(tcp, _) => {
-                let token = match self.rights {
-                    Rights::Viewer => "viewer's",
-                    Rights::BreakGlass => "break-glass",
-                    _ => "operator's",
-                };
+            Peer::Tcp(tcp, person, _) => {
                 let from = tcp.remote_addr();
                 let from = from.map_or_else(|| "somewhere".to_owned(), |a| a.to_string());
-                return format!("the {token} token from {from}");
+                let kind = self.rights.kind();
+                return match (person, self.rights) {
+                    (Some(person), _) => format!("{kind} {} from {from}", person.name()),
+                    (None, Rights::BreakGlass) => format!("the {kind} token from {from}"),
+                    (None, _) => format!("the {kind}'s token from {from}"),
+                };
             }
             Peer::Local(peer) => peer,
         };
@@ -151,6 +153,16 @@ impl Caller {
 }
 
 impl Rights {
+    /// Who has them, as tokens of persons and the audit log name it.
+    pub(super) fn kind(self) -> &'static str {
+        match self {
+            Self::Operator => "operator",
+            Self::BreakGlass => "break-glass",
+            Self::Viewer => "viewer",
+            Self::Role => "role",
+        }
+    }
+
     /// What becomes of a request for this method.
     pub(super) fn to(self, method: &str) -> Way {
         let known = METHODS.iter().find(|(name, _)| *name == method);
@@ -165,8 +177,8 @@ impl Rights {
     pub(super) fn falls_short_of(self, what: &str) -> String {
         match self {
             Self::Role => format!(
-                "{what} is not for roles: the process that asks is one of a role, or cannot gain rights as they \
-                 cannot (no_new_privs); from such a shell use robustd --listen and robustctl --connect, which take \
+                "{what} is not for roles: the process that asks is one of a role, or gave up what they give up \
+                 and robustd did not (no_new_privs, or a filter of system calls more); from such a shell use robustd --listen and robustctl --connect, which take \
                  a token"
             ),
             Self::Viewer => format!("{what} needs an operator's rights; this token may only look"),

@@ -77,7 +77,8 @@ impl Tokens {
         ];
         let there = tokens.into_iter();
         let there = there.filter_map(|(token, may)| token.map(|token| (token, may)));
-        let holders = there.map(|(token, may)| Ok((Holders::of(&token.0)?, may)));
+        let holders =
+            there.map(|(token, may)| Ok((Holders::with_persons(&token.0, may.kind())?, may)));
         Door::of(holders.collect::<Result<_, IdentityError>>()?)
     }
 }

@@ -1,6 +1,7 @@
 //! Injected faults on a running daemon: their moments, who may ask for them, and what is written down.
 use super::*;
 use nix::sys::signal::Signal;
+use robust_identity::Person;
 use robustd::launcher::proc_stat::ProcStat;
 use tonic::Code;
 use tonic::transport::Channel;
@@ -147,11 +148,29 @@ async fn a_protected_job_is_struck_by_who_knows_it_and_a_viewer_only_looks() {
     ] {
         assert_eq!(denied.unwrap().code(), Code::PermissionDenied);
     }
+    // Persons whose own tokens are made of these may the same, under their names.
+    let operators = fs::read_to_string(site.file("state/token")).unwrap();
+    for (kind, name, of_all, code) in [
+        ("operator", "alice", &operators, Code::FailedPrecondition),
+        ("viewer", "bob", &token, Code::PermissionDenied),
+    ] {
+        let person = Person::new(kind, name, 4_000_000_000).unwrap();
+        let mut own = site.control_by(&person.token(of_all)).await.unwrap();
+        own.get_status(v1::GetStatusRequest {}).await.unwrap();
+        let denied = own.inject(inject("kill", "agent", "")).await.unwrap_err();
+        assert_eq!(denied.code(), code, "{denied}");
+    }
+    let over = Person::new("operator", "carol", 1_700_000_000).unwrap();
+    assert!(site.control_by(&over.token(&operators)).await.is_err());
     let entries = audited(&mut control).await;
-    let by_viewer = |e: &&v1::AuditEntry| {
-        e.who.starts_with("the viewer's token from 127.0.0.1:") && e.result == "refused"
-    };
-    assert_eq!(entries.iter().filter(by_viewer).count(), 2, "{entries:#?}");
+    for (who, refused) in [
+        ("the viewer's token from 127.0.0.1:", 2),
+        ("viewer bob from 127.0.0.1:", 1),
+        ("operator alice from 127.0.0.1:", 1),
+    ] {
+        let by = |e: &&v1::AuditEntry| e.who.starts_with(who) && e.result != "done";
+        assert_eq!(entries.iter().filter(by).count(), refused, "{entries:#?}");
+    }
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.output().0, 143);
 }

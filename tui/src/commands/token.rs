@@ -1,21 +1,30 @@
-//! `robustctl token`: what makes nodes of machines, and who is one.
+//! `robustctl token`: what makes nodes of machines, who is one, and tokens of persons.
 use super::{put, put_json};
-use crate::cli::TokenCommand;
-use crate::endpoint::Endpoint;
+use crate::cli::{TTL_OF_NODE, TTL_OF_PERSON, TokenCommand};
+use crate::endpoint::{Endpoint, read_token};
 use crate::error::{self, CliError};
 use crate::format::moment_of;
 use crate::paint::Paint;
 use crate::table::Table;
+use robust_identity::Person;
 use robust_proto::v1::{self, revoke_join_request::What};
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Carries out what is asked for.
 pub async fn run(endpoint: &Endpoint, command: TokenCommand, json: bool) -> Result<(), CliError> {
+    if let TokenCommand::Create(args) = &command
+        && let Some(named) = args.person()
+    {
+        let ttl = args.ttl.unwrap_or(TTL_OF_PERSON);
+        return of_person(endpoint, args.from.as_deref(), named, ttl, json);
+    }
     let mut client = endpoint.connect().await?;
     match command {
         TokenCommand::Create(args) => {
             let request = v1::CreateJoinTokenRequest {
                 node: args.node.unwrap_or_default(),
-                ttl_s: args.ttl.as_secs(),
+                ttl_s: args.ttl.unwrap_or(TTL_OF_NODE).as_secs(),
             };
             let node = request.node.clone();
             let created = endpoint.ask(client.create_join_token(request)).await?;
@@ -57,6 +66,64 @@ pub async fn run(endpoint: &Endpoint, command: TokenCommand, json: bool) -> Resu
             }
         }
     }
+}
+
+/// Makes a person's own token: of the one that all of his kind have, without asking the daemon.
+fn of_person(
+    endpoint: &Endpoint,
+    from: Option<&Path>,
+    (kind, name): (&'static str, &str),
+    ttl: Duration,
+    json: bool,
+) -> Result<(), CliError> {
+    if ttl.is_zero() || ttl > TTL_OF_PERSON {
+        let text =
+            "a token is good for more than no time, and for 30d at most; say less with --ttl";
+        return Err(CliError::Usage(text.to_owned()));
+    }
+    let of_operators = || endpoint.state_dir().map(|state| state.join("token"));
+    let made_of = match (from, kind) {
+        (Some(file), _) => file.to_owned(),
+        (None, "operator") => of_operators().ok_or_else(|| {
+            let text = "say with --from which token it is made of: the daemon's STATE/token";
+            CliError::Usage(text.to_owned())
+        })?,
+        (None, _) => {
+            let text = format!(
+                "say with --from which token it is made of: the one that robustd has as --{kind}-token-file"
+            );
+            return Err(CliError::Usage(text));
+        }
+    };
+    let of_all = read_token(&made_of)?;
+    if let Some(person) = Person::of_token(&of_all) {
+        let text = format!(
+            "{} is the own token of {}, of which no other is made; name the daemon's with --from",
+            made_of.display(),
+            person.name()
+        );
+        return Err(CliError::Usage(text));
+    }
+    let until = SystemTime::now() + ttl;
+    let until_s = until
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs();
+    let person = Person::new(kind, name, until_s).map_err(|e| CliError::Usage(e.to_string()))?;
+    let token = person.token(&of_all);
+    let expires_ms = until_s * 1000;
+    if json {
+        return put_json(&serde_json::json!({
+            "kind": kind, "name": name, "token": token, "expires_ms": expires_ms,
+        }));
+    }
+    let text = format!(
+        "{name}'s own until {}; in a file of mode 0600 there:\n  robustctl --connect ADDRESS-OF-LISTEN \
+         --token-file FILE status",
+        moment_of(expires_ms)
+    );
+    error::note(&text, json);
+    put(&format!("{token}\n"))
 }
 
 fn use_of(node: &str, created: &v1::CreateJoinTokenReply) -> String {

@@ -5,14 +5,15 @@
 mod dial;
 
 use crate::error::CliError;
+use crate::format::moment_of;
 use dial::Refused;
-use robust_identity::{Caller, Holders};
+use robust_identity::{Caller, Holders, Person};
 use robust_proto::endpoint::{CONTROL_SOCKET, FOLLOWER_SOCKET, LEADER_AT, default_state_dir};
 use robust_proto::v1;
 use robust_proto::v1::control_client::ControlClient;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
@@ -269,8 +270,8 @@ fn reasons(refusals: &[(String, Refused)]) -> String {
     }
 }
 
-/// Proves to have the token of that file.
-fn caller_of(token_file: &Path) -> Result<Caller, CliError> {
+/// The token in that file.
+pub fn read_token(token_file: &Path) -> Result<String, CliError> {
     let token = std::fs::read_to_string(token_file).map_err(|e| {
         CliError::Usage(format!(
             "cannot read the token file {}: {e}; name the daemon's with --token-file",
@@ -279,6 +280,27 @@ fn caller_of(token_file: &Path) -> Result<Caller, CliError> {
     })?;
     if token.trim().is_empty() {
         let text = format!("the token file {} is empty", token_file.display());
+        return Err(CliError::Usage(text));
+    }
+    Ok(token)
+}
+
+/// Proves to have the token of that file.
+fn caller_of(token_file: &Path) -> Result<Caller, CliError> {
+    let token = read_token(token_file)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    if let Some(person) = Person::of_token(&token)
+        && person.until_s() <= now.unwrap_or_default().as_secs()
+    {
+        let text = format!(
+            "the token of {} in {} is over since {}; whoever has the daemon's makes another with \
+             `robustctl token create --{} {}`",
+            person.name(),
+            token_file.display(),
+            moment_of(person.until_s() * 1000),
+            person.kind(),
+            person.name()
+        );
         return Err(CliError::Usage(text));
     }
     let caller = Holders::of(&token).and_then(|holders| holders.caller());

@@ -1,6 +1,7 @@
 //! Wrong use, no daemon, no right: exit codes and what is said.
 use super::fake::{Book, Fake, Server};
-use super::{daemon, err, robustctl, run, status};
+use super::{daemon, err, out, robustctl, run, status};
+use robust_identity::Person;
 use robust_proto::v1;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
@@ -106,6 +107,60 @@ fn over_tcp_the_token_file_decides() {
         "{}",
         err(&output)
     );
+}
+
+#[test]
+fn an_operator_gets_a_token_of_his_own_which_ends_with_its_time() {
+    let fake = Fake(Arc::new(Mutex::new(Book {
+        status: status(),
+        ..Default::default()
+    })));
+    let (_server, addr) = Server::start_tcp("open sesame", &fake);
+    let dir = tempfile::tempdir().unwrap();
+    let connect = format!("--connect={addr}");
+    std::fs::write(dir.path().join("token"), "open sesame\n").unwrap();
+    let create = |args: &[&str]| {
+        let words = [&["token", "create"], args].concat();
+        run(dir.path(), &words)
+    };
+    let file = dir.path().join("alice");
+    let file_flag = format!("--token-file={}", file.display());
+    let by_alice = |token: &str| {
+        std::fs::write(&file, token).unwrap();
+        run(dir.path(), &[&connect, &file_flag, "status"])
+    };
+    let made = create(&["--operator", "alice", "--ttl", "2h"]);
+    assert!(err(&made).contains("alice's own until"), "{}", err(&made));
+    let token = out(&made);
+    let output = by_alice(&token);
+    assert!(output.status.success(), "{}", err(&output));
+
+    let over = Person::new("operator", "alice", 1_700_000_000).unwrap();
+    let output = by_alice(&over.token("open sesame"));
+    assert_eq!(output.status.code(), Some(2));
+    let said = err(&output);
+    assert!(said.contains("is over since 2023-11-14"), "{said}");
+    assert!(
+        said.contains("robustctl token create --operator alice"),
+        "{said}"
+    );
+
+    by_alice(&token);
+    let from = format!("--from={}", file.display());
+    for (args, why) in [
+        (
+            &["--operator", "Alice"][..],
+            "`Alice` is no name for a token",
+        ),
+        (&["--viewer", "bob"], "--viewer-token-file"),
+        (&["--operator", "bob", &from], "is the own token of alice"),
+        (&["--operator", "bob", "--ttl", "31d"], "30d at most"),
+        (&["--operator", "bob", "--node", "b"], "cannot be used with"),
+    ] {
+        let output = create(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(err(&output).contains(why), "{}", err(&output));
+    }
 }
 
 #[test]

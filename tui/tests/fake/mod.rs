@@ -83,11 +83,15 @@ impl Server {
         let runtime = runtime();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let addr = listener.local_addr().unwrap();
-        let door = Door::of(vec![(Holders::of(token).unwrap(), ())]).unwrap();
+        let door = Door::of(vec![(
+            Holders::with_persons(token, "operator").unwrap(),
+            (),
+        )])
+        .unwrap();
         let (proven, incoming) = tokio::sync::mpsc::channel(16);
         runtime.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let Ok(((), mut sealed)) = door.answer(stream).await else {
+                let Ok(((), _, mut sealed)) = door.answer(stream).await else {
                     continue;
                 };
                 let (mut here, there) = tokio::io::duplex(1 << 16);
