@@ -56,6 +56,11 @@ impl Cluster {
         }
     }
 
+    /// Where nodes join.
+    pub fn addr(&self) -> &str {
+        &self.addr
+    }
+
     /// A node's state directory.
     pub fn state_dir(&self, node: &str) -> PathBuf {
         self.leader.dir.path().join(format!("node-{node}"))

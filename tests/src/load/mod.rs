@@ -18,6 +18,7 @@ mod shape;
 
 pub use ledger::{Ledger, Waits};
 pub use process::Used;
+pub use session::{Door, Session, Stream, next, say};
 pub use shape::Shape;
 
 use crate::{Daemon, bin};

@@ -15,21 +15,24 @@ use tonic::{Request, Status, Streaming};
 
 /// What a node shows to the leader, and where that is.
 #[derive(Clone)]
-pub(super) struct Door {
+pub struct Door {
     addr: String,
     caller: Caller,
 }
 
 /// A node that is joined, as its instances need it: their links go over its connection.
 #[derive(Clone)]
-pub(super) struct Session {
+pub struct Session {
+    /// The node's connection.
     pub channel: Channel,
     key: AsciiMetadataValue,
 }
 
 /// Both directions of a node's stream.
-pub(super) struct Stream {
+pub struct Stream {
+    /// To the leader.
     pub up: UnboundedSender<NodeMessage>,
+    /// From it.
     pub down: Streaming<LeaderMessage>,
 }
 
@@ -106,12 +109,13 @@ impl Session {
     }
 }
 
-pub(super) async fn next(down: &mut Streaming<LeaderMessage>) -> Result<Option<Down>, Status> {
+/// What the leader says next; none at the stream's end.
+pub async fn next(down: &mut Streaming<LeaderMessage>) -> Result<Option<Down>, Status> {
     let message = down.message().await?;
     Ok(message.and_then(|message| message.body))
 }
 
 /// Says something to the leader; a stream that broke is noticed where it is read.
-pub(super) fn say(up: &UnboundedSender<NodeMessage>, body: Up) {
+pub fn say(up: &UnboundedSender<NodeMessage>, body: Up) {
     let _ = up.send(NodeMessage { body: Some(body) });
 }
