@@ -245,3 +245,29 @@ fn a_reward_alone_is_an_environment_of_one_turn() {
     let all: Vec<u64> = steps.lines().filter_map(tokens).collect();
     assert!(all.iter().any(|n| *n < 16 * 24 / 2), "{steps}");
 }
+
+/// It ends with these words where it reaches what listens at the port, and serves a reward where it does not.
+const CAUTIOUS: &str = "import robustrl, socket, sys
+try:
+    socket.create_connection(('127.0.0.1', PORT), 5).close()
+    sys.exit('the network is open')
+except OSError:
+    pass
+@robustrl.reward
+def reward(prompt, text):
+    return float(prompt.answer in text)
+robustrl.serve()";
+
+#[test]
+fn an_environment_without_a_network_reaches_nothing_on_its_machine_and_the_job_trains() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let job = with_text(&CAUTIOUS.replace("PORT", &port)).set("job", "steps", 3);
+    let mut open = start_torch(&job);
+    assert_ne!(open.finish(), 0);
+    let said = std::fs::read_to_string(open.stderr()).unwrap();
+    assert!(said.contains("the network is open"), "{said}");
+    let mut closed = start_torch(&job.set("agent.command", "network", false));
+    assert_eq!(closed.finish(), 0, "{}", closed.logs());
+    assert_consumed_once(&closed.state_dir(), 3, 16);
+}

@@ -56,6 +56,11 @@ pub enum StartError {
         "rollout.command.isolate is \"netns\", and {0}; run robustd as root, or write \"auto\""
     )]
     NotIsolated(#[from] robust_tree::NotPermitted),
+    /// The job file wants the environment to reach nothing, and a network of its own may not be made here.
+    #[error(
+        "agent.command.network is false, and {0}; run robustd as root, or let the program reach the network"
+    )]
+    NotCutOff(#[source] robust_tree::NotPermitted),
     /// The job file wants a Unix socket, and the command does not say where.
     #[error("rollout.command.isolate is \"uds\", and no argument has `{{uds}}`")]
     NoSocket,
@@ -309,7 +314,12 @@ impl Command {
             cwd: &command.cwd,
             user: command.user.as_ref(),
         };
-        let mut filled = Self::fill(&program, &values, (None, None), home)?;
+        // One in which nothing else is: what the program says goes through the socket, which is a file.
+        let network = match command.network {
+            true => None,
+            false => Some(permitted().map_err(StartError::NotCutOff)?),
+        };
+        let mut filled = Self::fill(&program, &values, (network, None), home)?;
         let own = [
             ("PYTHONUNBUFFERED", "1".to_owned()),
             ("ROBUST_SOCKET", home.socket().display().to_string()),

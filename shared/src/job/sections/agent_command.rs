@@ -21,6 +21,10 @@ pub struct AgentCommand {
     /// robustd that is root can start programs as others; from them it hides its state directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    /// Whether it reaches the network, and whatever else listens on its machine. What it needs of the job goes through a
+    /// Unix socket: an environment that needs no more of the world is best without.
+    #[serde(default = "networked", skip_serializing_if = "is_networked")]
+    pub network: bool,
     /// Variables of its environment, with placeholders.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
@@ -43,6 +47,15 @@ impl AgentCommand {
     pub fn silent(&self) -> Duration {
         seconds(self.silent_s)
     }
+}
+
+fn networked() -> bool {
+    true
+}
+
+// Nodes of an earlier build do not know the key.
+fn is_networked(network: &bool) -> bool {
+    *network
 }
 
 fn silent() -> f64 {
