@@ -13,6 +13,7 @@ pub mod cluster;
 pub mod controllers;
 pub mod coverage;
 pub mod dice;
+mod fault;
 pub mod faults;
 pub mod fixture;
 mod lemons;
