@@ -1,7 +1,7 @@
 //! Real jobs on several daemons: whole machines killed, stopped, cut off, and added.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use nix::sys::signal::Signal;
-use robust_tests::{Capture, Cluster, JobFile, Net, assert_consumed_once, roles};
+use robust_tests::{Capture, Cluster, JobFile, Net, assert_consumed_once, bin, roles};
 use robustd::nodes::JobSecret;
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -273,6 +273,14 @@ fn the_leaders_secret_is_replaced_under_roles_that_move_weights_between_machines
     assert!(cluster.leader.ctl(&["stop", "--wait"]).status.success());
 }
 
+/// What a client of the router asks for, in curl's words.
+const GENERATE: [&str; 4] = [
+    "-H",
+    "Content-Type: application/json",
+    "-d",
+    r#"{"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 4}}"#,
+];
+
 /// What somebody hears who listens on the way between the machines.
 #[test]
 fn nothing_of_a_job_crosses_machines_in_clear() {
@@ -283,7 +291,17 @@ fn nothing_of_a_job_crosses_machines_in_clear() {
     let steps = 6;
     let side = |node: &str| if node == "b" { 1 } else { 2 };
     let join = |cluster: &mut Cluster, node: &str| cluster.join_on(node, &net, side(node));
-    let mut cluster = three(Cluster::start_on(&job(steps), &net), join);
+    let at = |port: u16| format!("{}:{port}", net.leader());
+    let (control, router, metrics) = (at(7070), at(7080), at(9464));
+    let listens = [
+        "--listen",
+        &control,
+        "--router",
+        &router,
+        "--metrics",
+        &metrics,
+    ];
+    let mut cluster = three(Cluster::start_on_with(&job(steps), &net, &listens), join);
     cluster.leader.until("everybody to serve", is_whole);
     let state = cluster.leader.state_dir();
     let read = |path: &str| std::fs::read(path).unwrap();
@@ -326,6 +344,40 @@ fn nothing_of_a_job_crosses_machines_in_clear() {
         let said = on_side(side, &code).stdout;
         assert_eq!(String::from_utf8_lossy(&said), answer, "from {side}");
     }
+    // Of other machines: an operator who reads conversations, a client of the router, and who scrapes metrics.
+    let secret_of = |name: &str| {
+        let text = std::fs::read_to_string(state.join(name)).unwrap();
+        text.trim().to_owned()
+    };
+    let keys = ["token", "router.key", "metrics.key"].map(secret_of);
+    let robustctl = bin("robustctl").display().to_string();
+    let token_file = format!("--token-file={}", state.join("token").display());
+    let connect = format!("--connect={control}");
+    let export = [&robustctl, &connect, &token_file, "traj", "export", "-"];
+    let looked = on_side(1, &export);
+    assert!(looked.status.success(), "{looked:?}");
+    let conversations = String::from_utf8(looked.stdout).unwrap();
+    assert!(conversations.contains("prompt_ids"), "{conversations}");
+    let authority = state.join("clients.pem").display().to_string();
+    for (side, key, url, more) in [
+        (
+            2,
+            &keys[1],
+            format!("https://{router}/generate"),
+            &GENERATE[..],
+        ),
+        (2, &keys[2], format!("https://{metrics}/metrics"), &[]),
+    ] {
+        let shown = format!("Authorization: Bearer {key}");
+        let asks = [
+            "curl", "-s", "-f", "--cacert", &authority, "-H", &shown, &url,
+        ];
+        let answer = on_side(side, &[&asks[..], more].concat());
+        assert!(
+            answer.status.success() && !answer.stdout.is_empty(),
+            "{url}: {answer:?}"
+        );
+    }
     finish(cluster, steps, &["b", "c"]);
     // That it would be heard.
     let marker = "a word that anybody may hear";
@@ -346,11 +398,16 @@ fn nothing_of_a_job_crosses_machines_in_clear() {
     let in_clear = begins.iter().filter(|begin| begin[..2] != [22, 3]);
     assert_eq!(in_clear.count(), 2, "what curl asked: {begins:?}");
     let middle = weights.len() / 2;
-    let clear: [(&str, &[u8]); 10] = [
+    let clear: [(&str, &[u8]); 15] = [
         ("a request", b"POST /"),
         ("a request's head", b"uthorization: "),
         ("a prompt", b"input_ids"),
         ("an engine's answer", b"meta_info"),
+        ("the router's answer", b"output_ids"),
+        ("metrics", b"robust_ettr"),
+        ("the operators' token", keys[0].as_bytes()),
+        ("the router's key", keys[1].as_bytes()),
+        ("the metrics' key", keys[2].as_bytes()),
         ("the roles' token", token.reveal().as_bytes()),
         ("the join token", shared.trim().as_bytes()),
         ("a key", b"PRIVATE KEY"),
