@@ -3,8 +3,8 @@
 # tests that apply our manifests to a real control plane (tests/kubernetes): into
 # ${ROBUST_CACHE:-~/.cache/robust}/kubernetes-VERSION, nothing is installed. A second run does nothing.
 #   scripts/kubernetes.sh
-# Debian has no packages of these programs. Some 115 MB are downloaded, 2 GB are needed while it is built, and 160 MB lie
-# there afterwards; on one core it takes a quarter of an hour. Removing the folder undoes all of it.
+# Debian has no packages of these programs. Some 115 MB are downloaded, 2 GB are needed while it is built, and 250 MB lie
+# there afterwards; it takes one core five minutes. Removing the folder undoes all of it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C.UTF-8
@@ -86,7 +86,7 @@ export KUBE_GIT_VERSION="v$VERSION" KUBE_GIT_COMMIT=debian KUBE_GIT_TREE_STATE=a
 unset GOROOT GOPATH GOCACHE
 mkdir "$HOME" "$tmp/out"
 log="$CACHE/kubernetes-build.log"
-say "building it on $cores cores, in some ten minutes of two or a quarter of an hour of one; what it says goes to $log"
+say "building it on $cores cores, which is five minutes' work of one; what it says goes to $log"
 # The one source file that is generated and not in the package.
 (cd "$source" && nice -n 10 make gen_openapi) > "$log" 2>&1 || die "its source could not be completed; $log says why"
 flags="-s -w"
