@@ -44,6 +44,8 @@ for tool in curl dpkg-deb make tar; do
 done
 
 mkdir -p "$CACHE"
+CACHE=$(cd "$CACHE" && pwd)   # the build goes elsewhere
+home="$CACHE/kubernetes-$VERSION"
 exec 9>"$CACHE/.kubernetes.lock"
 flock -n 9 || { say "another run builds it; waiting for it"; flock 9; }
 ! complete || exit 0
@@ -96,10 +98,9 @@ for package in component-base/version client-go/pkg/version; do
 done
 # `make` has laid its tree there as Go wants it.
 export GO111MODULE=off GOPATH="$source/_output/local/go"
-cd "$GOPATH/src/k8s.io/kubernetes"
 for program in $PROGRAMS; do
   say "building $program"
-  nice -n 10 go build -ldflags "$flags" -o "$tmp/out/" "k8s.io/kubernetes/cmd/$program" >> "$log" 2>&1 \
+  (cd "$GOPATH/src/k8s.io/kubernetes" && nice -n 10 go build -ldflags "$flags" -o "$tmp/out/" "k8s.io/kubernetes/cmd/$program") >> "$log" 2>&1 \
     || die "$program could not be built; $log says why"
 done
 mkdir -p "$home"

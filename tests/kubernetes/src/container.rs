@@ -2,10 +2,11 @@
 //! where the pod wants them, the pod's network, and numbers of processes that begin with it at 1, as in every container.
 //!
 //! ```text
-//! ip netns exec ─► unshare (our child) ─► sh enter.sh, process 1 of the container ─exec─► setpriv ─exec─► the program
-//!                    waits for it           mounts, pivot_root                     user, rights
+//! ip netns exec ─► unshare ─► sh ─► unshare ─► sh enter.sh, process 1 of the container ─exec─► setpriv ─exec─► the program
+//!                  (our child)                  mounts, pivot_root                     user, rights
 //! ```
-//! When process 1 ends, the kernel ends whatever else runs in the container.
+//! When process 1 ends, the kernel ends whatever else runs in the container. Around its numbers are those of another space,
+//! which ends with our child, and so with the test: one that becomes another user no longer ends with its parent.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
@@ -81,8 +82,7 @@ impl Plan {
         let mut command = Command::new("ip");
         command
             .args(["netns", "exec", &self.network, "unshare"])
-            .args(["--mount", "--propagation", "private", "--ipc", "--uts"])
-            .args(["--pid", "--fork", "--kill-child", "sh"])
+            .args(["--pid", "--fork", "--kill-child", "sh", "-c", INSIDE])
             .arg(&script)
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
@@ -159,6 +159,10 @@ impl Plan {
     }
 }
 
+/// Says how the container ended. It is not replaced by what it runs, or a signal would be one to process 1 of its space.
+const INSIDE: &str =
+    "unshare --mount --propagation private --ipc --uts --pid --fork sh \"$0\"; exit $?";
+
 /// What every container has besides: of devices those that harm nobody.
 const DEVICES: [&str; 6] = [
     "mount -t proc proc proc",
@@ -213,9 +217,13 @@ impl Container {
 
     /// The number that its process 1 has on this machine.
     pub fn first(&self) -> Option<Pid> {
-        let own = self.child.id();
-        let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children")).ok()?;
-        Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
+        // The shell, the second unshare, and what that started.
+        let mut pid = self.child.id();
+        for _ in 0..3 {
+            let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+            pid = children.split_whitespace().next()?.parse().ok()?;
+        }
+        Pid::from_raw(i32::try_from(pid).ok()?)
     }
 
     /// A signal to process 1.
@@ -262,8 +270,11 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        self.signal(Signal::KILL);
-        let _ = self.child.kill();
+        // Our child ends once all that is in the container has ended.
+        match self.first() {
+            Some(_) => self.signal(Signal::KILL),
+            None => drop(self.child.kill()),
+        }
         let _ = self.child.wait();
     }
 }

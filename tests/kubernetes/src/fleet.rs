@@ -21,7 +21,7 @@ const BEAT: Duration = Duration::from_secs(1);
 /// What is left to a pod where nothing says how long.
 const GRACE_S: u64 = 30;
 
-/// All machines of a cluster. Pods that are left are killed with this value.
+/// All machines of a cluster.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     api: Api,
@@ -109,6 +109,14 @@ impl Fleet {
             .filter(|pod| here(pod))
             .for_each(|pod| pod.place.pull());
         self.pods.retain(|_, pod| !here(pod));
+    }
+
+    /// All machines are lost.
+    pub fn end(&mut self) {
+        for machine in self.machines.values_mut() {
+            machine.is_lost = true;
+        }
+        self.pods.clear();
     }
 
     /// A pod that runs on a machine that lives.
@@ -215,12 +223,6 @@ impl Fleet {
             file.write_all(text.as_bytes()).unwrap();
             file.set_len(text.len() as u64).unwrap();
         }
-    }
-}
-
-impl Drop for Fleet {
-    fn drop(&mut self) {
-        self.pods.clear();
     }
 }
 

@@ -76,11 +76,7 @@ impl Kubernetes {
         let memory = temporary(Path::new("/dev/shm"));
         let control = Control::start(&home, folder.path())?;
         let logs = folder.path().join("logs");
-        let mut fleet = Fleet::new(control.api(), image, &logs, memory.path(), switch);
-        for machine in machines {
-            let added = fleet.add(machine);
-            added.unwrap_or_else(|refused| panic!("a machine: {refused}\n{}", control.logs()));
-        }
+        let fleet = Fleet::new(control.api(), image, &logs, memory.path(), switch);
         let fleet = Arc::new(Mutex::new(fleet));
         let is_over = Arc::new(AtomicBool::new(false));
         let (rounds, over) = (Arc::clone(&fleet), Arc::clone(&is_over));
@@ -92,7 +88,7 @@ impl Kubernetes {
                 std::thread::sleep(LOOK);
             }
         });
-        Some(Self {
+        let cluster = Self {
             api: control.api(),
             fleet,
             is_over,
@@ -100,7 +96,9 @@ impl Kubernetes {
             control,
             folder,
             _memory: memory,
-        })
+        };
+        machines.iter().for_each(|machine| cluster.add(machine));
+        Some(cluster)
     }
 
     /// A way to its API server.
@@ -125,6 +123,15 @@ impl Kubernetes {
     #[must_use]
     pub fn beside(&self) -> Vec<String> {
         locked(&self.fleet).switch.on()
+    }
+
+    /// A machine more.
+    ///
+    /// # Panics
+    /// Where the API server refuses it.
+    pub fn add(&self, machine: &str) {
+        let added = locked(&self.fleet).add(machine);
+        added.unwrap_or_else(|refused| panic!("a machine: {refused}\n{}", self.control.logs()));
     }
 
     /// Cuts a machine's power: all that runs there is gone, and nobody is told.
@@ -186,6 +193,7 @@ impl Kubernetes {
 impl Drop for Kubernetes {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
+        locked(&self.fleet).end();
         if let Some(kubelets) = self.kubelets.take() {
             let _ = kubelets.join();
         }

@@ -50,7 +50,10 @@ impl Switch {
         let name = &self.name;
         run(&format!("ip netns add {name}"))?;
         run(&format!("ip -n {name} link set lo up"))?;
-        run(&format!("ip -n {name} link add br0 type bridge"))?;
+        // Without an address of its own it takes one of its ports', and another one when that is gone: who knows the
+        // former one reaches nobody beside it for half a minute.
+        let bridge = "br0 address 02:00:0a:f4:00:01";
+        run(&format!("ip -n {name} link add {bridge} type bridge"))?;
         for last in 1..=9 {
             let address = Self::beside(last);
             run(&format!("ip -n {name} addr add {address}/16 dev br0"))?;
