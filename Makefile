@@ -5,6 +5,7 @@
 # make demo-own-loop   a PyTorch trainer with a loop of its own, which asks the engines itself
 # make demo-trl   TRL's asynchronous GRPO trainer beside vLLM engines; make test-trl   its tests (0.1 GB more, once)
 # make test   set up, run every test; says at its end which of them did not run here, and why
+# make test-kubernetes   the manifests for Kubernetes on a real control plane, built first from Debian's source (five minutes, once)
 # make python  a python with torch, for trainers written with it on a processor (0.6 GB, once)
 # make build  set up, build robustd, robustctl and robust-worker in release mode (V=1: with cargo's own lines)
 # make fuzz-smoke [FUZZ_SECONDS=120]   inputs from outside, mutated: each fuzz target for two minutes; make fuzz   for an hour
@@ -23,7 +24,7 @@ PROGRAMS := robustd robustctl robust-worker robust-shim robust-calc robust-weigh
 DEMO_BINS := -p robustd -p robustctl -p robust-worker
 BINS := $(DEMO_BINS) -p robust-shim -p robust-weights
 
-.PHONY: all setup setup-tests python build man install demo demo-vllm demo-sglang demo-torch demo-environment demo-own-loop demo-torch-vllm demo-trl test test-trl test-engines test-device test-upgrade test-fast soak soak-ha asan fuzz fuzz-smoke bench bench-ha bench-load bench-engines dist dist-test sbom fmt lint doc docs deny advisories clean
+.PHONY: all setup setup-tests python build man install demo demo-vllm demo-sglang demo-torch demo-environment demo-own-loop demo-torch-vllm demo-trl test test-trl test-kubernetes test-engines test-device test-upgrade test-fast soak soak-ha asan fuzz fuzz-smoke bench bench-ha bench-load bench-engines dist dist-test sbom fmt lint doc docs deny advisories clean
 
 all: build
 
@@ -82,6 +83,14 @@ test-trl: setup python
 	$(CARGO) build --locked $(BINS) -p fake-engine --bins
 	@scripts/trl.sh --run sh -c 'PYTHONPATH=python/src "$$TRL_PYTHON" -m unittest discover -s python/tests'
 	@scripts/trl.sh --run $(CARGO) test --locked -p robust-tests --test trl -- --ignored
+
+# The manifests of fixtures/ops/kubernetes on a control plane that scripts/kubernetes.sh builds, and the kubelet of the tests
+# that runs their pods (network namespaces, so root). Once it is built `make test` runs them as well.
+test-kubernetes: setup-tests
+	@scripts/kubernetes.sh
+	$(CARGO) build --locked $(BINS) --bins
+	$(CARGO) test --locked -p robust-kubernetes
+	$(CARGO) test --locked -p robust-tests --test kubernetes --test kubernetes_run
 
 # What the build needs, and what tests look for.
 setup-tests: setup

@@ -1,4 +1,4 @@
-"""A real S3 server in memory (moto's), with a bucket `robust`. Says where it listens; then answers the
+"""A real S3 server in memory (moto's) at the address it is given, with a bucket `robust`. Says where it listens; then answers the
 lines it reads: `uploads` the number of multipart uploads that were begun and not ended, `drop KEY`
 removes an object. Ends with its input."""
 import sys
@@ -6,7 +6,7 @@ import sys
 import boto3
 from moto.server import ThreadedMotoServer
 
-server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+server = ThreadedMotoServer(ip_address=sys.argv[1], port=0, verbose=False)
 server.start()
 host, port = server.get_host_and_port()
 url = f"http://{host}:{port}"

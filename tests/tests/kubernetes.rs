@@ -320,7 +320,7 @@ fn the_job_file_is_one_and_has_a_node_for_each_pod() {
 }
 
 #[test]
-fn pods_have_no_more_rights_than_they_need_memory_to_share_and_time_to_leave() {
+fn pods_have_no_more_rights_than_they_need_memory_to_share_and_time_to_leave_and_are_replaced() {
     let all = manifests();
     let enforced = &all.one("Namespace")["metadata"]["labels"];
     assert_eq!(enforced["pod-security.kubernetes.io/enforce"], "restricted");
@@ -346,6 +346,10 @@ fn pods_have_no_more_rights_than_they_need_memory_to_share_and_time_to_leave() {
             .find(|m| m["mountPath"] == "/dev/shm")
             .unwrap();
         let volumes = spec["volumes"].as_array().unwrap();
+        for secret in volumes.iter().filter_map(|v| v.get("secret")) {
+            // A decimal number, whatever version of YAML is read: nobody but root and the pod's group.
+            assert_eq!(secret["defaultMode"].as_u64(), Some(0o440), "{secret}");
+        }
         let shm = volumes.iter().find(|v| v["name"] == shm["name"]).unwrap();
         assert_eq!(shm["emptyDir"]["medium"], "Memory");
         assert!(shm["emptyDir"]["sizeLimit"].is_string());
@@ -356,6 +360,10 @@ fn pods_have_no_more_rights_than_they_need_memory_to_share_and_time_to_leave() {
             assert_eq!(toleration["tolerationSeconds"], 5);
         }
     }
+    // A policy of failures has the Job wait until a pod has ended, which one on a lost machine never does.
+    let spec = &all.one("Job")["spec"];
+    assert_eq!(spec["podReplacementPolicy"], "TerminatingOrFailed");
+    assert!(spec["podFailurePolicy"].is_null());
     let node = all.pods()[1];
     let grace = node["spec"]["terminationGracePeriodSeconds"]
         .as_u64()

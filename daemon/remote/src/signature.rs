@@ -24,8 +24,8 @@ const FORMAT: u32 = 1;
 const LEAST_BYTES: usize = 32;
 /// What a key is derived for, so that the file's secret is no key of anything else.
 const CONTEXT: &str = "robust checkpoint signature v1";
-/// Rights of the group and of all others.
-const OTHERS: u32 = 0o077;
+/// Rights of all others, and all of the group's but to read: files of Kubernetes' volumes are root's and of a pod's group.
+const OTHERS: u32 = 0o037;
 
 /// What checkpoints in a store are signed with.
 #[derive(Clone)]
@@ -60,7 +60,7 @@ impl SigningKey {
         }
     }
 
-    /// From a file, which nobody but its owner, us or root, may read.
+    /// From a file, which nobody but its owner, us or root, and his group may read.
     pub fn read(path: &Path) -> Result<Self, RemoteError> {
         let io = RemoteError::local("read the signing key", path);
         let mut file = OpenOptions::new()
@@ -79,7 +79,7 @@ impl SigningKey {
         }
         if found.mode() & OTHERS != 0 {
             return Err(bad(format!(
-                "the signing key has mode {:o}, so others know it: chmod 600 {}",
+                "the signing key has mode {:o}, so others know it, or may change it: chmod 600 {}",
                 found.mode() & 0o777,
                 path.display()
             )));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_a_secret_of_its_owner_and_long_enough() {
+    fn a_key_is_a_secret_of_its_owner_and_his_group_and_long_enough() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("key");
         std::fs::write(&path, format!("{}\n", "x".repeat(32))).unwrap();
@@ -197,10 +197,14 @@ mod tests {
             std::fs::set_permissions(&path, mode).unwrap();
         };
         let refused = || SigningKey::read(&path).unwrap_err().to_string();
-        set_mode(0o644);
-        assert!(refused().contains("chmod 600"), "{}", refused());
-        set_mode(0o600);
-        SigningKey::read(&path).unwrap();
+        for open in [0o644, 0o660] {
+            set_mode(open);
+            assert!(refused().contains("chmod 600"), "{}", refused());
+        }
+        for closed in [0o440, 0o600] {
+            set_mode(closed);
+            SigningKey::read(&path).unwrap();
+        }
         std::fs::write(&path, format!("{}\n", "x".repeat(31))).unwrap();
         assert!(refused().contains("31 bytes") && refused().contains("openssl rand"));
         std::fs::remove_file(&path).unwrap();

@@ -105,7 +105,7 @@ fn seal(job: &Job) -> Result<Option<Seal>, Failure> {
         path: path.clone(),
         source,
     };
-    let secret = read_private(path, Readers::Owner)?;
+    let secret = read_private(path, Readers::Group)?;
     let secret = secret.ok_or_else(|| unreadable(std::io::ErrorKind::NotFound.into()))?;
     let sealed = Seal::new(secret.as_bytes());
     let seal = sealed.map_err(|e| unreadable(std::io::Error::other(e.to_string())))?;

@@ -16,6 +16,8 @@ use std::path::Path;
 const OTHERS: u32 = 0o077;
 /// Their rights to write.
 const OTHERS_WRITE: u32 = 0o022;
+/// The same as [`OTHERS`], but for the group's right to read.
+const BUT_GROUP_READS: u32 = 0o037;
 
 /// Makes a directory (and those above it) that only its owner can enter. One that is there has to be ours,
 /// and is closed to others if they may look into it.
@@ -66,6 +68,9 @@ fn is_empty(path: &Path) -> bool {
 pub enum Readers {
     /// Its owner: it is a secret, or lies in a folder of our own, where nobody else lays a link.
     Owner,
+    /// Its owner and his group: it is a secret that somebody else laid where it is, perhaps as a link. So are Kubernetes'
+    /// volumes, whose files are root's and of the pod's group.
+    Group,
     /// Whoever its mode says: somebody else chose where it lies, perhaps as a link.
     Any,
 }
@@ -91,6 +96,7 @@ pub fn read_private(path: &Path, readers: Readers) -> Result<Option<String>, Sta
         .map_err(StateDirError::io("looking at", path))?;
     let (bad, mode) = match readers {
         Readers::Owner => (OTHERS, "600"),
+        Readers::Group => (BUT_GROUP_READS, "640"),
         Readers::Any => (OTHERS_WRITE, "go-w"),
     };
     if !is_trusted(&found) {
@@ -238,7 +244,13 @@ mod tests {
         set_mode(&path, 0o640);
         let refusal = read_private(&path, Readers::Owner).unwrap_err().to_string();
         assert!(refusal.contains("chmod 600"), "{refusal}");
+        assert!(read_private(&path, Readers::Group).is_ok());
         assert!(read_private(&path, Readers::Any).is_ok());
+        for open in [0o660, 0o644] {
+            set_mode(&path, open);
+            let refusal = read_private(&path, Readers::Group).unwrap_err().to_string();
+            assert!(refusal.contains("chmod 640"), "{refusal}");
+        }
         set_mode(&path, 0o602);
         let refusal = read_private(&path, Readers::Any).unwrap_err().to_string();
         assert!(refusal.contains("chmod go-w"), "{refusal}");
@@ -247,6 +259,7 @@ mod tests {
         symlink(&path, &link).unwrap();
         let refusal = read_private(&link, Readers::Owner).unwrap_err().to_string();
         assert!(refusal.contains("is a link"), "{refusal}");
+        assert!(read_private(&link, Readers::Group).is_ok());
         assert!(read_private(&link, Readers::Any).is_ok());
         if is_root() {
             chown(&path, Some(STRANGER), None).unwrap();

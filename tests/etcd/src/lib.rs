@@ -92,6 +92,21 @@ impl Cluster {
     /// Where they do not answer in time: what they wrote is in the message.
     #[must_use]
     pub fn start_on(machines: &[Machine]) -> Option<Self> {
+        Self::started_on(machines, None)
+    }
+
+    /// The same with certificates, for the machines' addresses and these names.
+    ///
+    /// # Panics
+    /// Where they do not answer in time: what they wrote is in the message.
+    #[must_use]
+    pub fn start_certified_on(machines: &[Machine], names: &[String]) -> Option<Self> {
+        let addresses = machines.iter().map(|machine| machine.address.clone());
+        let names: Vec<String> = addresses.chain(names.iter().cloned()).collect();
+        Self::started_on(machines, Some(&names))
+    }
+
+    fn started_on(machines: &[Machine], certified: Option<&[String]>) -> Option<Self> {
         let programs = programs()?;
         let members = machines.iter().map(|machine| Member {
             address: machine.address.clone(),
@@ -101,7 +116,7 @@ impl Cluster {
             command: machine.command.clone(),
             process: None,
         });
-        let started = Self::start_members(&programs, members.collect(), Wire::Plain);
+        let started = Self::start_members(&programs, members.collect(), certified);
         Some(started.unwrap_or_else(|said| panic!("etcd does not come up:\n{said}")))
     }
 
@@ -114,13 +129,15 @@ impl Cluster {
             command: Vec::new(),
             process: None,
         });
-        Self::start_members(programs, members.collect(), wire)
+        let names = papers::HERE.map(str::to_owned);
+        let certified = (wire == Wire::Certified).then_some(&names[..]);
+        Self::start_members(programs, members.collect(), certified)
     }
 
     fn start_members(
         programs: &Programs,
         members: Vec<Member>,
-        wire: Wire,
+        certified: Option<&[String]>,
     ) -> Result<Self, String> {
         let folder = tempfile::Builder::new()
             .prefix("robust-etcd-")
@@ -128,7 +145,7 @@ impl Cluster {
             .unwrap();
         let mut cluster = Self {
             programs: programs.clone(),
-            papers: (wire == Wire::Certified).then(|| Papers::make(folder.path(), "etcd")),
+            papers: certified.map(|names| Papers::make(folder.path(), "etcd", names)),
             members,
             folder,
         };
@@ -156,7 +173,8 @@ impl Cluster {
     #[must_use]
     pub fn foreign_papers(&self) -> Option<Papers> {
         let ours = self.papers.as_ref()?;
-        let foreign = Papers::make(self.folder.path(), "foreign");
+        let names = papers::HERE.map(str::to_owned);
+        let foreign = Papers::make(self.folder.path(), "foreign", &names);
         Some(Papers {
             authority: ours.authority.clone(),
             ..foreign

@@ -4,10 +4,13 @@ use std::path::{Path, PathBuf};
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
+/// What a member of this machine's loopback address is called.
+pub(crate) const HERE: [&str; 2] = ["127.0.0.1", "localhost"];
+
 /// Files in PEM with which both the members and their clients prove themselves.
 #[derive(Clone, Debug)]
 pub struct Papers {
-    /// For 127.0.0.1 and localhost.
+    /// For the members' addresses and names.
     pub certificate: PathBuf,
     /// The certificate's key.
     pub key: PathBuf,
@@ -16,14 +19,13 @@ pub struct Papers {
 }
 
 impl Papers {
-    pub(crate) fn make(folder: &Path, name: &str) -> Self {
+    pub(crate) fn make(folder: &Path, name: &str, names: &[String]) -> Self {
         let mut authority = CertificateParams::new([]).unwrap();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority_key = KeyPair::generate().unwrap();
         let root = authority.self_signed(&authority_key).unwrap();
         let issuer = Issuer::new(authority, authority_key);
         let key = KeyPair::generate().unwrap();
-        let names = ["127.0.0.1", "localhost"].map(str::to_owned);
         let own = CertificateParams::new(names).unwrap();
         let own = own.signed_by(&key, &issuer).unwrap();
         let write = |kind: &str, pem: String| {

@@ -15,11 +15,17 @@ pub struct Server {
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
     url: String,
+    address: String,
 }
 
 impl Server {
     /// None, with the reason recorded, where it cannot be had.
     pub fn start() -> Option<Self> {
+        Self::start_on(&[], "127.0.0.1")
+    }
+
+    /// The same at an address of another network, where this command line starts a program.
+    pub fn start_on(command: &[String], address: &str) -> Option<Self> {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let setup = Command::new(here.join("setup.sh"))
             .arg(robust_needs::cache().join("tests"))
@@ -29,8 +35,12 @@ impl Server {
             Ok(out) => return cannot_be_had(&String::from_utf8_lossy(&out.stderr)),
             Err(error) => return cannot_be_had(&error.to_string()),
         };
-        let mut process = Command::new(python.trim())
+        let python = python.trim().to_owned();
+        let words = [command, &[python][..]].concat();
+        let mut process = Command::new(&words[0])
+            .args(&words[1..])
             .arg(here.join("server.py"))
+            .arg(address)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -42,6 +52,7 @@ impl Server {
             input,
             output,
             url: String::new(),
+            address: address.to_owned(),
         };
         server.url = server.line();
         Some(server)
@@ -54,7 +65,7 @@ impl Server {
             ("AWS_ACCESS_KEY_ID", "test"),
             ("AWS_SECRET_ACCESS_KEY", "test"),
             ("AWS_REGION", "us-east-1"),
-            ("NO_PROXY", "127.0.0.1"),
+            ("NO_PROXY", &self.address),
         ]
     }
 

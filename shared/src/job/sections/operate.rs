@@ -25,7 +25,7 @@ pub struct Checkpoint {
     /// `gs://BUCKET/PREFIX`, `az://CONTAINER/PREFIX` or `file:///FOLDER`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote: Option<String>,
-    /// A file with a secret of 32 bytes or more, readable by its owner only. With it what is put there is
+    /// A file with a secret of 32 bytes or more, readable by its owner and his group only. With it what is put there is
     /// signed, and nothing is taken back that is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote_signing_key_file: Option<PathBuf>,
@@ -82,7 +82,7 @@ pub struct KeptStore {
     /// controller's machine with its disk then loses nothing: `robustd --restore-from` goes on elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote_log: Option<String>,
-    /// A file with a secret of 32 bytes or more, readable by its owner only. With it the keys and tokens of the state
+    /// A file with a secret of 32 bytes or more, readable by its owner and his group only. With it the keys and tokens of the state
     /// directory go into the log as well, sealed, so that the job's nodes and roles know who goes on elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_file: Option<PathBuf>,
