@@ -362,7 +362,10 @@ mod tests {
             std::fs::write(&path, other).unwrap();
             let error = site.files.put(&content, &path).await.unwrap_err();
             let text = error.to_string();
-            assert!(text.contains(&content.blake3.to_hex().to_string()), "{text}");
+            assert!(
+                text.contains(&content.blake3.to_hex().to_string()),
+                "{text}"
+            );
             assert!(text.contains("was changed"), "{text}");
             assert!(!site.files.has(&content).await.unwrap());
         }

@@ -105,9 +105,11 @@ impl Driver {
         self.replicas.table = Some(table);
         let steps: Vec<Step> = self.snapshots.all().keys().copied().collect();
         for step in steps {
-            let paths = self.snapshots.get(step).map(|s| &s.shards);
-            let there = |s: &v1::SnapshotReply| std::path::Path::new(&s.path).is_file();
-            if paths.is_some_and(|shards| shards.iter().all(there)) {
+            let shards = self.snapshots.get(step).map(|s| &s.shards);
+            // Paths of a leader before on another machine, or of its own folder on this one, are none that can be read from
+            // here: who holds copies of those says so when it joins.
+            let here = |s: &v1::SnapshotReply| self.parts.shards.has(&s.path);
+            if shards.is_some_and(|shards| shards.iter().all(here)) {
                 self.replicate(step);
             }
         }

@@ -161,6 +161,11 @@ impl Shards {
         }
     }
 
+    /// Whether that is a shard's file which may be read from here.
+    pub fn has(&self, path: &str) -> bool {
+        self.find(path).is_ok()
+    }
+
     /// A node read a shard to its end, and this is what it was sent.
     pub fn was_read(&self, of: &v1::ReadShardRequest, digests: ShardDigests) {
         let key = (PathBuf::from(&of.path), of.step, of.generation);
