@@ -8,8 +8,10 @@ use crate::files::{Kind, Located, Paths};
 use crate::grpc::{for_nodes, reachable};
 use crate::nodes::{JoinToken, OutsideFiles};
 use crate::services;
+use crate::state::FILES_JSON;
 use crate::traces;
 use crate::worker::WorkerProgram;
+use robust_proto::endpoint::default_state_dir;
 use robust_remote::{Remote, SigningKey};
 use robust_shared::job::Job;
 use std::fs::{self, File};
@@ -28,6 +30,8 @@ pub(super) struct Prepared {
     pub job_file: PathBuf,
     /// Where that has prompts, tokenizer and model.
     pub paths: Paths,
+    /// They are looked for once it is known what they are: it may be that the log of the job says that.
+    pub is_deferred: bool,
     /// Where they are, of a job whose log says what they are.
     pub located: Option<Located>,
     /// The same without the warm start's folder, if that is still to be made.
@@ -110,9 +114,12 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
     let worker = find_worker(args)?;
     find_shim(&job, &worker)?;
     services::check(&job)?;
-    let is_logged = log.is_some();
+    let state = args.state_dir.clone().unwrap_or_else(default_state_dir);
+    let is_recorded = state.join(FILES_JSON).exists() && !args.fresh;
+    let is_deferred = log.is_some() || args.restore_from.is_some() || is_recorded;
     let mut prepared = Prepared {
         paths: Paths::of(&job),
+        is_deferred,
         located: None,
         job,
         job_file: path,
@@ -134,7 +141,7 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
         log,
         sampled: Sampled::new(args),
     };
-    if !is_logged {
+    if !is_deferred {
         data::read(&mut prepared)?;
     }
     Ok(prepared)

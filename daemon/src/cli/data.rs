@@ -4,7 +4,7 @@ use super::checks::Prepared;
 use super::failure::Failure;
 use super::warmup::{cache_dir, is_complete};
 use crate::control::{DatasetError, Prompts, read_dataset};
-use crate::files::{Holder, Kind, Located, Manifest};
+use crate::files::{Holder, Kind, Located, Manifest, Paths};
 use crate::nodes::Digests;
 use crate::state::StateDir;
 use robust_ckpt::WeightFiles;
@@ -43,12 +43,6 @@ pub(super) fn read(prepared: &mut Prepared) -> Result<(), Failure> {
 /// sound. So that it need not be read while nodes wait.
 pub(super) fn read_ahead(prepared: &mut Prepared, state: &StateDir) -> Result<(), Failure> {
     let job = &prepared.job;
-    if prepared.paths.made
-        && job.has_model()
-        && let Ok(tokenizer) = fs::read(&job.data.tokenizer)
-    {
-        prepared.paths.model = Some(job.warmup_folder(&cache_dir()?, &tokenizer));
-    }
     if job.own_loop().is_some() {
         return Ok(());
     }
@@ -70,12 +64,20 @@ pub(super) fn read_ahead(prepared: &mut Prepared, state: &StateDir) -> Result<()
     }
 }
 
-/// What looks for the files, and fetches what is not here from this object store.
-pub(super) fn holder(prepared: &Prepared, state: &StateDir, remote: &Remote) -> Holder {
+/// What looks for the files, and fetches what is not here from this object store, if there is one.
+pub(super) fn holder(prepared: &Prepared, state: &StateDir, remote: Option<&Remote>) -> Holder {
+    let mut paths = prepared.paths.clone();
+    let job = &prepared.job;
+    if paths.made
+        && job.has_model()
+        && let (Ok(cache), Ok(tokenizer)) = (cache_dir(), fs::read(&job.data.tokenizer))
+    {
+        paths.model = Some(job.warmup_folder(&cache, &tokenizer));
+    }
     Holder {
         state: state.clone(),
-        paths: prepared.paths.clone(),
-        store: FileStore::new(remote, &prepared.job.job.name),
+        paths,
+        store: remote.map(|remote| FileStore::new(remote, &job.job.name)),
     }
 }
 
@@ -83,13 +85,14 @@ pub(super) fn holder(prepared: &Prepared, state: &StateDir, remote: &Remote) -> 
 pub(super) async fn locate(
     prepared: &mut Prepared,
     state: &StateDir,
-    remote: &Remote,
+    remote: Option<&Remote>,
 ) -> Result<(), Failure> {
     let Some(manifest) = Manifest::read(state)? else {
         return read(prepared);
     };
-    let located = holder(prepared, state, remote).locate(&manifest).await?;
-    say_where(&located, prepared);
+    let holder = holder(prepared, state, remote);
+    let located = holder.locate(&manifest).await?;
+    say_where(&located, &holder.paths);
     set(&mut prepared.job, &located);
     check_weights(prepared)?;
     let of_prompts = manifest.of(Kind::Prompts).next();
@@ -114,8 +117,7 @@ pub(super) fn set(job: &mut Job, located: &Located) {
     }
 }
 
-fn say_where(located: &Located, prepared: &Prepared) {
-    let paths = &prepared.paths;
+fn say_where(located: &Located, paths: &Paths) {
     for (kind, at, named) in [
         (Kind::Prompts, &located.prompts, &paths.prompts),
         (Kind::Tokenizer, &located.tokenizer, &paths.tokenizer),

@@ -29,7 +29,7 @@ pub(super) async fn restore(
     let restored = restoring.await?;
     // Another store may keep what comes from now on.
     if let Some(manifest) = Manifest::read(state)? {
-        data::holder(prepared, state, &remote)
+        data::holder(prepared, state, Some(&remote))
             .locate(&manifest)
             .await?;
     }
@@ -176,7 +176,7 @@ pub(super) async fn place(
             .map_or_else(String::new, |at| control(at, args)),
     };
     let seal = seal(job)?.ok_or(Failure::Candidate(NO_SECRET))?;
-    let holder = data::holder(prepared, state, remote);
+    let holder = data::holder(prepared, state, Some(remote));
     let setting = Setting::new(ha, (&job.job.name, advert), holder, remote.clone())?;
     let candidate = Candidate::new(setting, seal, logging.under_way().clone());
     let mut ends = signals::first()?;

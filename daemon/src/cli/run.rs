@@ -122,12 +122,13 @@ async fn lead(
         }
         None => {}
     }
-    if let Some(remote) = prepared.log.clone() {
+    if prepared.is_deferred {
         if args.fresh {
             // What is begun anew is of what the job file names.
             data::read(&mut prepared)?;
         } else {
-            data::locate(&mut prepared, &state, &remote).await?;
+            let remote = prepared.log.clone();
+            data::locate(&mut prepared, &state, remote.as_ref()).await?;
         }
     }
     let disk = (&quota, &logging);

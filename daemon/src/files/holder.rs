@@ -21,8 +21,8 @@ pub struct Holder {
     pub state: StateDir,
     /// Where its job file has them.
     pub paths: Paths,
-    /// Where they are fetched from.
-    pub store: FileStore,
+    /// Where they are fetched from; none: the job has no log.
+    pub store: Option<FileStore>,
 }
 
 impl Holder {
@@ -65,6 +65,10 @@ impl Holder {
         file: &Needed,
         came: &mut (dyn FnMut(u64) + Send),
     ) -> Result<(), FilesError> {
+        let Some(store) = &self.store else {
+            let key = "a job without `store.remote_log`: it".to_owned();
+            return Err(self.lacks(file, FileError::NotThere { key }));
+        };
         let folder = self.state.files().join(file.kind.folder());
         make_private_dir(&self.state.files())?;
         make_private_dir(&folder)?;
@@ -81,14 +85,14 @@ impl Holder {
                 tracing::info!("fetching {} of the job's files: {here} of {of}", file.name);
             }
         };
-        let got = self.store.get(&file.content(), &at, &mut note).await;
+        let got = store.get(&file.content(), &at, &mut note).await;
         got.map_err(|source| self.lacks(file, source))?;
         Digests::new(self.state.digests()).know(&at, file.blake3);
         tracing::info!(
             "fetched {} ({}) of the job's files from {} in {:.1} s",
             file.name,
             size(file.bytes),
-            self.store.url(),
+            store.url(),
             begun.elapsed().as_secs_f64()
         );
         Ok(())

@@ -51,3 +51,6 @@ fn size(bytes: u64) -> String {
     }
     format!("{value:.1} {}", units[unit])
 }
+
+#[cfg(test)]
+mod tests;

@@ -509,6 +509,18 @@ mod tests {
     }
 
     #[test]
+    fn what_a_leader_before_kept_in_its_own_folder_is_not_here() {
+        let (before, now) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (former, shards) = (shards(before.path()), shards(now.path()));
+        let (theirs, ours) = (keep(&former, 3), keep(&shards, 3));
+        assert!(theirs.is_file());
+        assert!(!shards.has(theirs.to_str().unwrap()));
+        assert!(shards.has(ours.to_str().unwrap()));
+        fs::remove_file(&ours).unwrap();
+        assert!(!shards.has(ours.to_str().unwrap()));
+    }
+
+    #[test]
     fn shards_that_nobody_can_go_back_to_are_removed() {
         let temp = tempfile::tempdir().unwrap();
         let shards = shards(temp.path());

@@ -91,6 +91,9 @@ impl StateDirError {
     }
 }
 
+/// The record of what the job is made of.
+pub const FILES_JSON: &str = "files.json";
+
 /// A state directory. Whoever has the store open holds it.
 #[derive(Clone, Debug)]
 pub struct StateDir {
@@ -201,7 +204,7 @@ impl StateDir {
 
     /// What the job is made of, by digest.
     pub fn files_json(&self) -> PathBuf {
-        self.root.join("files.json")
+        self.root.join(FILES_JSON)
     }
 
     /// Copies of the job's files: those that a node was given, or that a controller fetched.
