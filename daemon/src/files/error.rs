@@ -37,27 +37,48 @@ impl fmt::Display for Differs {
     }
 }
 
+/// A file that is not on this machine, and did not come.
+#[derive(Debug)]
+pub struct Lacks {
+    /// Its name.
+    pub name: String,
+    /// The key that names it.
+    pub key: &'static str,
+    /// Where the job file has it, where it names one.
+    pub named: Option<PathBuf>,
+    /// Why it did not come.
+    pub source: FileError,
+}
+
+impl fmt::Display for Lacks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            name,
+            key,
+            named,
+            source,
+        } = self;
+        write!(f, "{name} ({key}) of the job is not on this machine")?;
+        if let Some(path) = named {
+            write!(f, " at {}, where the job file has it", path.display())?;
+        }
+        write!(
+            f,
+            ", and cannot be fetched: {source}; put it there, or start the controller that has it, which puts it into the \
+             object store"
+        )
+    }
+}
+
 /// Why a job cannot go on here.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
     /// A file was changed after the job began.
     #[error("{0}")]
-    Differs(Differs),
+    Differs(Box<Differs>),
     /// A file is nowhere.
-    #[error(
-        "{name} ({key}) of the job is not on this machine{named}, and cannot be fetched: {source}; put it there, or start \
-         the controller that has it, which puts it into the object store"
-    )]
-    Lacks {
-        /// Its name.
-        name: String,
-        /// The key that names it.
-        key: &'static str,
-        /// Where the job file has it, in words.
-        named: String,
-        /// Why it did not come.
-        source: FileError,
-    },
+    #[error("{0}")]
+    Lacks(Box<Lacks>),
     /// The record of the job's files cannot be used.
     #[error("{path}: the record of the job's files cannot be read: {why}")]
     Record {

@@ -1,5 +1,5 @@
 //! A machine that has, or fetches, the files of a job.
-use super::error::FilesError;
+use super::error::{FilesError, Lacks};
 use super::look::{Located, Look, Paths, copies, look};
 use super::manifest::{Manifest, Needed};
 use super::size;
@@ -45,7 +45,7 @@ impl Holder {
     pub async fn locate(&self, manifest: &Manifest) -> Result<Located, FilesError> {
         let first = self.look(manifest).await?;
         if let Some(differs) = first.differs.first() {
-            return Err(FilesError::Differs(differs.clone()));
+            return Err(FilesError::Differs(Box::new(differs.clone())));
         }
         for file in first.lacking() {
             self.fetch(manifest, &file, &mut |_| ()).await?;
@@ -99,15 +99,12 @@ impl Holder {
     }
 
     fn lacks(&self, file: &Needed, source: FileError) -> FilesError {
-        let named = self.paths.file(file).filter(|_| !self.paths.made);
-        FilesError::Lacks {
+        FilesError::Lacks(Box::new(Lacks {
             name: file.name.clone(),
             key: file.kind.key(),
-            named: named.map_or_else(String::new, |path| {
-                format!(" at {}, where the job file has it", path.display())
-            }),
+            named: self.paths.file(file).filter(|_| !self.paths.made),
             source,
-        }
+        }))
     }
 }
 

@@ -29,7 +29,7 @@ mod look;
 mod manifest;
 mod put;
 
-pub use error::{Differs, FilesError};
+pub use error::{Differs, FilesError, Lacks};
 pub use follow::{Following, Standing};
 pub use holder::Holder;
 pub use look::{Located, Look, Paths};

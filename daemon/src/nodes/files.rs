@@ -193,12 +193,12 @@ impl Known {
             source,
         })?;
         match self.wanted {
-            Some(wanted) if wanted != blake3 => Err(FilesError::Differs(Differs {
+            Some(wanted) if wanted != blake3 => Err(FilesError::Differs(Box::new(Differs {
                 key: self.kind.key(),
                 path: self.path.clone(),
                 has: blake3,
                 wanted,
-            })),
+            }))),
             _ => Ok(Needed {
                 kind: self.kind,
                 name: self.name.clone(),
