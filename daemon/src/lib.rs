@@ -13,6 +13,7 @@ pub mod cli;
 pub mod control;
 pub mod driver;
 pub mod engines;
+pub mod files;
 pub mod grouping;
 pub mod grouplog;
 pub mod grpc;

@@ -25,20 +25,21 @@ pub struct Controllers {
     pub store: Option<Server>,
     /// Between the machines, where they are more than this one.
     pub(crate) net: Option<Net>,
-    dir: TempDir,
-    job: PathBuf,
+    pub(crate) dir: TempDir,
+    /// The job file of each one.
+    pub(crate) jobs: Vec<PathBuf>,
     addresses: Vec<String>,
     /// Where each one serves `robustctl --connect`, if they do.
     control: Vec<String>,
     /// The folder of the programs that are started from now on; none: those of this build.
     programs: Option<PathBuf>,
     daemons: Vec<Option<Child>>,
-    nodes: Vec<Node>,
+    pub(crate) nodes: Vec<Node>,
 }
 
-struct Node {
-    name: String,
-    child: Child,
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) child: Child,
 }
 
 impl Controllers {
@@ -105,7 +106,7 @@ impl Controllers {
         all
     }
 
-    fn prepared(
+    pub(crate) fn prepared(
         job: &JobFile,
         (etcd, store): (Etcd, Option<Server>),
         net: Option<Net>,
@@ -140,7 +141,7 @@ impl Controllers {
             etcd,
             store,
             net,
-            job: job.write(dir.path()),
+            jobs: vec![job.write(dir.path()); count],
             dir,
             addresses,
             control: Vec::new(),
@@ -200,7 +201,7 @@ impl Controllers {
         let child = robustd
             .args(["--candidate", &format!("c{which}")])
             .arg("--job")
-            .arg(&self.job)
+            .arg(&self.jobs[which])
             .args(["--listen-nodes", &self.addresses[which]])
             .arg("--state-dir")
             .arg(self.state_dir(which))
@@ -524,7 +525,7 @@ impl Controllers {
     }
 }
 
-fn free() -> String {
+pub(crate) fn free() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("its address").to_string()
 }

@@ -60,6 +60,29 @@ impl JobFile {
         self
     }
 
+    /// Leaves a section away; it may be dotted.
+    pub fn without(mut self, section: &str) -> Self {
+        let (parents, last) = section.rsplit_once('.').unwrap_or(("", section));
+        let mut table = &mut self.table;
+        for part in parents.split('.').filter(|part| !part.is_empty()) {
+            let entry = table.get_mut(part).and_then(toml::Value::as_table_mut);
+            table = entry.expect("a section");
+        }
+        table.remove(last);
+        self
+    }
+
+    /// The text at `[section] key`.
+    pub fn text_of(&self, section: &str, key: &str) -> String {
+        let text = self.table[section][key].as_str();
+        text.expect("a text").to_owned()
+    }
+
+    /// The job file's text.
+    pub fn text(&self) -> String {
+        self.table.to_string()
+    }
+
     /// Gives it these nodes, each with its slots by pool, the leader's own first.
     pub fn nodes(mut self, nodes: &[(&str, &[(&str, i64)])]) -> Self {
         let node = |(name, pools): &(&str, &[(&str, i64)])| {

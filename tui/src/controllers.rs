@@ -1,6 +1,7 @@
 //! The controllers of a job, in words.
-use crate::format::{clock, millis};
+use crate::format::{bytes, clock, millis};
 use robust_proto::v1;
+use robust_shared::ha::LACKS_FILES;
 
 /// Who leads, and who follows how far behind.
 pub fn who(of: &v1::Controllers) -> String {
@@ -20,9 +21,33 @@ fn follower(of: &v1::Follower) -> String {
     let name = &of.name;
     match (of.state.as_str(), of.behind) {
         ("silent", _) => format!("{name} silent for {}", clock(of.silent_ms as f64 / 1000.0)),
+        (LACKS_FILES, _) => {
+            let files = match of.lacks_files {
+                0 => "lacks files".to_owned(),
+                1 => "lacks 1 file".to_owned(),
+                n => format!("lacks {n} files"),
+            };
+            let here = match of.files_bytes {
+                0 => String::new(),
+                all => {
+                    let here = all.saturating_sub(of.lacks_bytes);
+                    format!(", {} of {} here", bytes(here), bytes(all))
+                }
+            };
+            format!("{name} cannot lead: {files}{here}")
+        }
         (_, 0) => format!("{name} follows"),
         (_, behind) => format!("{name} follows, {behind} behind"),
     }
+}
+
+/// Why followers cannot lead; none: all could.
+pub fn lacking(of: &v1::Controllers) -> Option<String> {
+    let lacking = of.followers.iter().filter(|f| f.state == LACKS_FILES);
+    let lacking: Vec<String> = lacking
+        .map(|f| format!("{}: {}", f.name, f.lacks))
+        .collect();
+    (!lacking.is_empty()).then(|| lacking.join("; "))
 }
 
 /// From whom the leader took over, and how long each stage of that took; none for the job's first leader.
@@ -63,7 +88,27 @@ mod tests {
         };
         assert_eq!(who(&of), "b leads for 1m00s (epoch 7); nobody follows");
         assert_eq!(takeover(&of), None);
+        let lacks = |files, bytes, of| v1::Follower {
+            lacks_files: files,
+            lacks_bytes: bytes,
+            files_bytes: of,
+            ..follower("d", "lacks files", 0)
+        };
+        of.followers = vec![lacks(2, 2 << 30, 3 << 30)];
+        let said = who(&of);
+        let (here, all) = (bytes(1 << 30), bytes(3 << 30));
+        assert_eq!(
+            said,
+            format!(
+                "b leads for 1m00s (epoch 7); d cannot lead: lacks 2 files, {here} of {all} here"
+            )
+        );
+        of.followers = vec![lacks(1, 0, 0)];
+        of.followers[0].lacks = "arith.jsonl is not there".to_owned();
+        assert_eq!(lacking(&of).as_deref(), Some("d: arith.jsonl is not there"));
+        assert!(who(&of).ends_with("d cannot lead: lacks 1 file"));
         of.followers = vec![follower("a", "silent", 0), follower("c", "follows", 3)];
+        assert_eq!(lacking(&of), None);
         of.takeover = Some(v1::Takeover {
             from: "a".to_owned(),
             why: "it gave no sign".to_owned(),

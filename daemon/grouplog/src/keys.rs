@@ -9,6 +9,11 @@ pub(crate) fn current(job: &Key) -> Key {
     job.clone().join("current")
 }
 
+/// Files of the job, whatever its life: no life is named so, for those have names of random digits.
+pub(crate) fn files(job: &Key) -> Key {
+    job.clone().join("files")
+}
+
 pub(crate) fn proof(run: &Key, name: &str) -> Key {
     run.clone().join("proof").join(name)
 }

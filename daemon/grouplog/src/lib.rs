@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!  URL/JOB/current                       names the life of the job that is written now
+//!  URL/JOB/files/DIGEST                  a file that the job is made of: model, tokenizer, prompts
 //!  URL/JOB/RUN/log/EPOCH/NUMBER          a group: all writes of one commit of the store, and what came before it
 //!  URL/JOB/RUN/base/NUMBER-EPOCH/PART    a dump of the store, with which nobody has to begin at the first group
 //!                               /manifest.json   put last: the base is there when this is
@@ -20,6 +21,7 @@
 //! what came later. Writes name whole values, so applying the later groups over it gives exactly what was there.
 mod base;
 mod error;
+mod files;
 mod group;
 mod keys;
 mod log;
@@ -27,6 +29,7 @@ mod seal;
 
 pub use base::{Base, BaseEntry};
 pub use error::LogError;
+pub use files::{Content, FileError, FileStore};
 pub use group::{Digest, Entry, Group, Position};
 pub use log::GroupLog;
 pub use seal::{Seal, SealError};

@@ -1,15 +1,17 @@
 //! Everything that can be known to be wrong before anything starts.
 use super::args::Args;
+use super::data;
 use super::failure::Failure;
 use super::sampled::Sampled;
-use super::warmup::{cache_dir, is_complete};
-use crate::control::{Prompts, read_dataset};
+use crate::control::Prompts;
+use crate::files::{Kind, Located, Paths};
 use crate::grpc::{for_nodes, reachable};
 use crate::nodes::{JoinToken, OutsideFiles};
 use crate::services;
+use crate::state::FILES_JSON;
 use crate::traces;
 use crate::worker::WorkerProgram;
-use robust_ckpt::WeightFiles;
+use robust_proto::endpoint::default_state_dir;
 use robust_remote::{Remote, SigningKey};
 use robust_shared::job::Job;
 use std::fs::{self, File};
@@ -21,12 +23,23 @@ use std::path::{Path, PathBuf};
 /// What the checks found.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    /// Paths absolute; `model.path` is the warm start's folder where none is named.
+    /// Paths absolute; `model.path` is the warm start's folder where none is named. Prompts, tokenizer and model are where they
+    /// are on this machine, once [`data`] has looked for them.
     pub job: Job,
+    /// The job file.
+    pub job_file: PathBuf,
+    /// Where that has prompts, tokenizer and model.
+    pub paths: Paths,
+    /// They are looked for once it is known what they are: it may be that the log of the job says that.
+    pub is_deferred: bool,
+    /// Where they are, of a job whose log says what they are.
+    pub located: Option<Located>,
     /// The same without the warm start's folder, if that is still to be made.
     pub warmup: Option<Job>,
     /// The dataset.
     pub prompts: Prompts,
+    /// Its digest, where it was read before it was known which one the job's is.
+    pub prompts_read: Option<blake3::Hash>,
     /// The worker program.
     pub worker: WorkerProgram,
     /// Where to listen besides the socket.
@@ -78,18 +91,18 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
     let path = args.job.clone().unwrap_or_default();
     let mut job = read_job(&path)?;
     job.job.steps = args.steps.or(job.job.steps);
+    // Those that the job's log may bring along are looked for once that is known.
+    let of_data = |key: &str| Kind::ALL.iter().any(|kind| kind.key() == key);
     for file in job.required_files() {
+        if of_data(file.key) {
+            continue;
+        }
         File::open(&file.path).map_err(|source| Failure::Missing {
             key: file.key,
             job: path.clone(),
             path: file.path.clone(),
             source,
         })?;
-    }
-    if let Some(folder) = &job.model.path {
-        let there = WeightFiles::find(folder).and_then(|weights| weights.open());
-        let job = path.clone();
-        there.map_err(|source| Failure::Weights { job, source })?;
     }
     let remote = job.checkpoint.remote.as_deref();
     let remote = remote.map(Remote::open).transpose()?;
@@ -98,22 +111,21 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
     let remote = remote.map(|remote| remote.signed_with(signing_key));
     let log = job.store.remote_log.as_deref();
     let log = log.map(Remote::open).transpose()?;
-    let prompts = match job.own_loop() {
-        Some(_) => Prompts::default(),
-        None => read_dataset(&job.data.prompts)?,
-    };
     let worker = find_worker(args)?;
     find_shim(&job, &worker)?;
     services::check(&job)?;
-    let warmup = match job.model.path {
-        Some(_) => None,
-        None if job.has_model() => plan_warmup(&mut job, &path)?,
-        None => None,
-    };
-    Ok(Prepared {
+    let state = args.state_dir.clone().unwrap_or_else(default_state_dir);
+    let is_recorded = state.join(FILES_JSON).exists() && !args.fresh;
+    let is_deferred = log.is_some() || args.restore_from.is_some() || is_recorded;
+    let mut prepared = Prepared {
+        paths: Paths::of(&job),
+        is_deferred,
+        located: None,
         job,
-        warmup,
-        prompts,
+        job_file: path,
+        warmup: None,
+        prompts: Prompts::default(),
+        prompts_read: None,
         worker,
         listen,
         viewer_token: args.viewer_token_file.clone(),
@@ -128,7 +140,11 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
         remote,
         log,
         sampled: Sampled::new(args),
-    })
+    };
+    if !is_deferred {
+        data::read(&mut prepared)?;
+    }
+    Ok(prepared)
 }
 
 fn read_job(path: &Path) -> Result<Job, Failure> {
@@ -141,20 +157,6 @@ fn read_job(path: &Path) -> Result<Job, Failure> {
     let absolute = fs::canonicalize(path).map_err(unreadable)?;
     job.resolve(absolute.parent().unwrap_or(Path::new("/")));
     Ok(job)
-}
-
-/// Names the warm start's folder in the job; the job without it is returned if it must be made.
-fn plan_warmup(job: &mut Job, job_file: &Path) -> Result<Option<Job>, Failure> {
-    let tokenizer = fs::read(&job.data.tokenizer).map_err(|source| Failure::Missing {
-        key: "data.tokenizer",
-        job: job_file.to_owned(),
-        path: job.data.tokenizer.clone(),
-        source,
-    })?;
-    let folder = job.warmup_folder(&cache_dir()?, &tokenizer);
-    let without = job.clone();
-    job.model.path = Some(folder.clone());
-    Ok((!is_complete(&folder)).then_some(without))
 }
 
 /// Whether the program beside foreign engines and services is there, for a job that has some.

@@ -4,6 +4,7 @@ use super::warmup::WarmupError;
 use crate::audit::KeptError;
 use crate::control::DatasetError;
 use crate::driver::{AdoptError, DriverError};
+use crate::files::FilesError;
 use crate::grouping::GroupingError;
 use crate::grouplog::{BeginError, RestoreError};
 use crate::grpc::ListenError;
@@ -90,6 +91,9 @@ pub enum Failure {
         /// The system's words.
         source: io::Error,
     },
+    /// What the job is made of is not here.
+    #[error(transparent)]
+    Files(#[from] FilesError),
     /// The model's weights are not whole.
     #[error("model.path in {job}: {source}")]
     Weights {
@@ -201,6 +205,8 @@ impl Failure {
             | Self::Secret { .. }
             | Self::Grouping(_)
             | Self::Missing { .. }
+            | Self::Files(_)
+            | Self::Ha(HaError::Files(_))
             | Self::Weights { .. }
             | Self::NoWorker { .. }
             | Self::Warmup(_) => ExitCode::Environment,

@@ -1,11 +1,12 @@
 //! `[store] remote_log`: what is remembered, on other disks than this machine's; `[ha]`: by several controllers.
 use super::args::{Args, ExitCode};
 use super::checks::Prepared;
+use super::data;
 use super::failure::Failure;
 use super::signals;
+use crate::files::Manifest;
 use crate::grouplog::{self, Attached, BeginError, Carried, Logging, Register};
 use crate::ha::{Advert, Candidate, Followed, Lead, Setting};
-use crate::nodes::{Digests, JobFiles};
 use crate::state::{Readers, StateDir, read_private};
 use crate::store::Store;
 use robust_grouplog::{GroupLog, Position, Seal};
@@ -15,12 +16,24 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// Makes the state of a job that ran on another machine.
-pub(super) async fn restore(from: &str, job: &Job, state: &StateDir) -> Result<(), Failure> {
+pub(super) async fn restore(
+    from: &str,
+    prepared: &Prepared,
+    state: &StateDir,
+) -> Result<(), Failure> {
     let remote = Remote::open(from)?;
+    let job = &prepared.job;
     let seal = seal(job)?;
     tracing::info!("restoring the job from {from}");
     let restoring = grouplog::restore((&remote, &job.job.name), state, seal.as_ref());
     let restored = restoring.await?;
+    // Another store may keep what comes from now on.
+    if let Some(manifest) = Manifest::read(state)? {
+        data::holder(prepared, state, Some(&remote))
+            .locate(&manifest)
+            .await?;
+    }
+    grouplog::restored(state)?;
     let (name, at) = (&job.job.name, restored.at);
     tracing::info!("the job `{name}` was restored from {from}, up to {at}");
     Ok(())
@@ -163,11 +176,9 @@ pub(super) async fn place(
             .map_or_else(String::new, |at| control(at, args)),
     };
     let seal = seal(job)?.ok_or(Failure::Candidate(NO_SECRET))?;
-    let setting = Setting::new(ha, (&job.job.name, advert), state, remote.clone())?;
+    let holder = data::holder(prepared, state, Some(remote));
+    let setting = Setting::new(ha, (&job.job.name, advert), holder, remote.clone())?;
     let candidate = Candidate::new(setting, seal, logging.under_way().clone());
-    // Read now, and not while nodes wait to be welcomed.
-    let files = JobFiles::new(job, Digests::new(state.digests()));
-    tokio::spawn(async move { drop(files.list().await) });
     let mut ends = signals::first()?;
     let followed = tokio::select! {
         followed = candidate.follow() => followed?,

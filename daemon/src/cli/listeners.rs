@@ -6,8 +6,8 @@ use crate::grpc::{Joins, Rights, Token, Tokens, bind_tcp};
 use crate::links::RouteEvent;
 use crate::metrics::{self, IsKey, Metrics};
 use crate::nodes::{
-    Authorities, Digests, JobFiles, JobSecret, JobToken, JoinToken, Members, NodeHostService,
-    NodeLinkEvent, Sessions, Shards, unix_ms,
+    Authorities, JobFiles, JobSecret, JobToken, JoinToken, Members, NodeHostService, NodeLinkEvent,
+    Sessions, Shards, unix_ms,
 };
 use crate::router::{self, Serving};
 use crate::state::{Readers, StateDir, read_private};
@@ -323,12 +323,11 @@ impl NodesListener {
     /// The service to serve there.
     pub fn service(
         &self,
-        (prepared, digests, store): (&Prepared, Digests, Store),
+        (files, store): (JobFiles, Store),
         shards: Shards,
         events: Tell<NodeLinkEvent>,
         job: String,
     ) -> NodeHostService {
-        let files = JobFiles::new(&prepared.job, digests);
         let reading = files.clone();
         // So that the first node need not wait for the digests; it says why there are none.
         tokio::spawn(async move { drop(reading.list().await) });

@@ -3,6 +3,7 @@ mod args;
 mod assemble;
 mod checks;
 mod clients;
+mod data;
 mod failure;
 mod inspect;
 mod join;

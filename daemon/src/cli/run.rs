@@ -9,6 +9,7 @@
 use super::args::{Args, Command, ExitCode};
 use super::assemble::assemble;
 use super::checks::{Prepared, prepare};
+use super::data;
 use super::failure::Failure;
 use super::inspect::{self, until_stopped};
 use super::join;
@@ -20,13 +21,14 @@ use super::warmup;
 use crate::audit::Audit;
 use crate::bench::{self, BenchArgs};
 use crate::driver::{self, Clock, Driver, Event, Events, Feeds, Frame, Past};
+use crate::files::put_missing;
 use crate::grouping::{Grouping, groups_of};
 use crate::grouplog::{Logging, RestoreError};
 use crate::grpc::{self, ControlService, RoleHostService, bind_unix, serve_tcp};
 use crate::ha::Lead;
 use crate::launcher::{SlowArgs, slow_down};
 use crate::leases::Leases;
-use crate::nodes::{Authorities, Digests};
+use crate::nodes::{Authorities, Digests, JobFiles};
 use crate::report::report;
 use crate::router::Serving;
 use crate::services::{self, Services};
@@ -35,6 +37,7 @@ use crate::store::lock::StateLock;
 use crate::store::{OpenNote, Options, Quota, Store};
 use crate::tell::Tell;
 use crate::traces::{Identity, Traces};
+use robust_grouplog::FileStore;
 use robust_proto::endpoint::default_state_dir;
 use robust_proto::v1;
 use robust_shared::core::{CoreConfig, Outcome};
@@ -82,8 +85,11 @@ pub async fn run(args: Args) -> Result<ExitCode, Failure> {
     if args.inspect {
         return inspect::run(&args).await;
     }
-    let prepared = prepare(&args)?;
+    let mut prepared = prepare(&args)?;
     let state = StateDir::make(&args.state_dir.clone().unwrap_or_else(default_state_dir))?;
+    if prepared.job.ha.is_some() {
+        data::read_ahead(&mut prepared, &state)?;
+    }
     let groups = groups_of(&state);
     let ended = lead(&args, prepared, state, groups.clone()).await;
     // Of lives that are to be adopted they stay.
@@ -109,12 +115,21 @@ async fn lead(
         Place::Over(code) => return Ok(code),
     };
     match &args.restore_from {
-        Some(from) => kept::restore(from, &prepared.job, &state).await?,
+        Some(from) => kept::restore(from, &prepared, &state).await?,
         None if state.restoring().exists() => {
             let dir = state.root().display().to_string();
             return Err(Failure::Restore(RestoreError::Half { dir }));
         }
         None => {}
+    }
+    if prepared.is_deferred {
+        if args.fresh {
+            // What is begun anew is of what the job file names.
+            data::read(&mut prepared)?;
+        } else {
+            let remote = prepared.log.clone();
+            data::locate(&mut prepared, &state, remote.as_ref()).await?;
+        }
     }
     let disk = (&quota, &logging);
     let opening = open_store(&state, args.fresh, &prepared.job, disk);
@@ -127,7 +142,7 @@ async fn lead(
     let is_new = past.is_empty() && !goes_on;
     let listeners = Listeners::bind(&prepared, &state, is_new, epoch).await?;
     let first_job = job_json(&prepared)?;
-    let written = write_job(&state, &first_job)?;
+    let written = write_job(&state, &first_job, prepared.located.is_some())?;
     let past = match past.is_empty() {
         true => driver::without_database(&state, &store, (&prepared.job, written), note).await?,
         false => past,
@@ -137,6 +152,9 @@ async fn lead(
         // Where log and etcd are reached from here is this machine's to say.
         let (store, ha) = (prepared.job.store.clone(), prepared.job.ha.clone());
         prepared.job = Job { store, ha, ..job };
+        if let Some(located) = &prepared.located {
+            data::set(&mut prepared.job, located);
+        }
     }
     if let Some(status) = past.over(&prepared.job) {
         if let Some(lead) = &lead {
@@ -318,6 +336,7 @@ impl Daemon {
         if !self.warm_up().await? {
             return Ok(ended(&asked, &Outcome::Stopped));
         }
+        let files = self.files();
         make_snapshots(&self.state.snapshots())?;
         remove_of_earlier_boots(&self.state.snapshots())?;
         let leases = Leases::default();
@@ -357,13 +376,7 @@ impl Daemon {
             let at = nodes.listener.local_addr().map(|a| a.to_string());
             tracing::info!("nodes may join at {}", at.unwrap_or_default());
             let events = Tell::into_channel(&self.events);
-            let digests = Digests::new(self.state.digests());
-            let service = nodes.service(
-                (&self.prepared, digests, self.store.clone()),
-                shards,
-                events,
-                job,
-            );
+            let service = nodes.service((files, self.store.clone()), shards, events, job);
             let serving = grpc::serve_nodes(nodes.listener, service, roles.clone());
             self.servers.spawn(served("nodes' address", serving));
         }
@@ -421,6 +434,26 @@ impl Daemon {
         }
         self.state.remove_sockets()?;
         Ok(ended(&asked, &outcome))
+    }
+
+    /// What the job is made of: recorded in its log, and put beside that, where it has one.
+    fn files(&self) -> JobFiles {
+        let digests = Digests::new(self.state.digests());
+        let (job, prepared) = (&self.prepared.job, &self.prepared);
+        let files = match &prepared.located {
+            Some(located) => JobFiles::located(located, digests),
+            None if prepared.log.is_some() => {
+                JobFiles::new(job, digests).recorded(job, &self.state, &self.store)
+            }
+            None => JobFiles::new(job, digests),
+        };
+        if let Some(remote) = &prepared.log {
+            let store = FileStore::new(remote, &job.job.name);
+            let most = job.store.copy_files_up_to_bytes();
+            let controllers = self.lead.as_ref().map(|lead| lead.controllers());
+            tokio::spawn(put_missing(files.clone(), store, most, controllers));
+        }
+        files
     }
 
     /// Makes the warm start if it is missing; false when it was stopped.

@@ -5,7 +5,7 @@ use crate::ckpt::CkptEvent;
 use crate::store::Condition;
 use robust_proto::v1;
 use robust_shared::core::{Severity, View};
-use robust_shared::ha::FOLLOWS;
+use robust_shared::ha::{FOLLOWS, LACKS_FILES};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -107,10 +107,22 @@ impl Driver {
         }
         let since = *self.alone_since.get_or_insert(now);
         if now.since(since) > ALONE && !feeds.has(Alarm::NoFollower) {
-            let text = "no other controller follows, and the loss of this one stops the job: start another with \
-                        `robustd --candidate NAME`";
+            let lacking = controllers.followers.iter();
+            let lacking = lacking.filter(|follower| follower.state == LACKS_FILES);
+            let lacking: Vec<String> = lacking
+                .map(|f| format!("{}: {}", f.name, f.lacks))
+                .collect();
+            let text = match lacking.is_empty() {
+                true => "no other controller follows, and the loss of this one stops the job: start another with \
+                         `robustd --candidate NAME`"
+                    .to_owned(),
+                false => format!(
+                    "no other controller could lead, and the loss of this one stops the job, as they lack files of it; {}",
+                    lacking.join("; ")
+                ),
+            };
             let (alarm, severity) = (Alarm::NoFollower, Severity::Warn);
-            feeds.raise(now, alarm, severity, "controllers", text.to_owned());
+            feeds.raise(now, alarm, severity, "controllers", text);
         }
     }
 

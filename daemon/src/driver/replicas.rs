@@ -13,7 +13,8 @@ use super::Driver;
 use super::alarms::Alarm;
 use super::gang::GangTask;
 use crate::control::{PeerHolder, PeerView, Peers};
-use crate::nodes::ShardDigests;
+use crate::nodes::{ShardDigests, Shards};
+use crate::snapshots::SnapshotShards;
 use crate::tell::Tell;
 use robust_proto::v1;
 use robust_proto::v1::leader_message::Body as Down;
@@ -81,6 +82,13 @@ impl Replicas {
     }
 }
 
+/// Whether all of a snapshot can be read from here. Paths of a leader before, on another machine or in its own folder on this one,
+/// are none to send nodes to: who holds copies of those says so when it joins.
+fn is_here(shards: &Shards, snapshot: &SnapshotShards) -> bool {
+    let mut paths = snapshot.shards.iter().map(|shard| &shard.path);
+    paths.all(|path| shards.has(path))
+}
+
 fn key(held: &v1::HeldShard) -> ShardKey {
     ShardKey {
         step: Step(held.step),
@@ -105,9 +113,8 @@ impl Driver {
         self.replicas.table = Some(table);
         let steps: Vec<Step> = self.snapshots.all().keys().copied().collect();
         for step in steps {
-            let paths = self.snapshots.get(step).map(|s| &s.shards);
-            let there = |s: &v1::SnapshotReply| std::path::Path::new(&s.path).is_file();
-            if paths.is_some_and(|shards| shards.iter().all(there)) {
+            let snapshot = self.snapshots.get(step);
+            if snapshot.is_some_and(|snapshot| is_here(&self.parts.shards, snapshot)) {
                 self.replicate(step);
             }
         }
@@ -460,6 +467,33 @@ fn reward(input: &Input) -> Option<f64> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn nodes_are_not_sent_to_what_a_leader_before_kept_in_its_own_folder() {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = |name: &str| temp.path().join(name);
+        for name in ["before", "now", "ckpt"] {
+            std::fs::create_dir(folder(name)).unwrap();
+        }
+        let shards = Shards::new(folder("now"), folder("ckpt"));
+        let snapshot = |of: &[&str]| {
+            let shards = of.iter().enumerate().map(|(rank, name)| {
+                let path = folder(name).join(format!("rank-{rank}"));
+                std::fs::write(&path, "weights").unwrap();
+                v1::SnapshotReply {
+                    path: path.display().to_string(),
+                    ..Default::default()
+                }
+            });
+            SnapshotShards {
+                generation: Generation(1),
+                shards: shards.collect(),
+            }
+        };
+        assert!(is_here(&shards, &snapshot(&["now", "now"])));
+        assert!(!is_here(&shards, &snapshot(&["before", "before"])));
+        assert!(!is_here(&shards, &snapshot(&["now", "before"])));
+    }
 
     #[test]
     fn a_node_that_claims_another_digest_for_its_copy_does_not_hold_the_shard() {

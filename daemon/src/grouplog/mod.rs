@@ -19,7 +19,7 @@ mod under_way;
 pub use attached::{Attached, Fate, Register};
 pub use begin::{BeginError, begin, no_life, no_other_life, put_base};
 pub use carried::Carried;
-pub use restore::{RestoreError, Restored, newest, restore, write_files};
+pub use restore::{RestoreError, Restored, newest, restore, restored, write_files};
 pub use under_way::UnderWay;
 
 use crate::store::database::Commit;

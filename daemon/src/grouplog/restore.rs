@@ -61,7 +61,7 @@ pub struct Restored {
     pub at: Position,
 }
 
-/// Makes the store and the files of a job in an empty state directory.
+/// Makes the store and the files of a job in an empty state directory, which is half of a job until [`restored`] is told.
 ///
 /// # Errors
 /// When there is a job already, there is no log, or something of it is missing, damaged or sealed otherwise.
@@ -88,9 +88,15 @@ pub async fn restore(
     newest(&log, &mut replica, &to.at).await?;
     replica.forget_processes()?;
     write_files(&replica, state, seal)?;
-    drop(replica);
-    remove_if_there(&state.restoring())?;
     Ok(Restored { run, at: to.at })
+}
+
+/// All of it is there: from now on it is a job like any other.
+///
+/// # Errors
+/// When the state directory cannot be written.
+pub fn restored(state: &StateDir) -> Result<(), RestoreError> {
+    Ok(remove_if_there(&state.restoring())?)
 }
 
 /// Brings a replica to a position, from a base where it is not on the way there already.

@@ -61,6 +61,7 @@ impl Site {
         let state = self.state(name);
         let seal = Seal::new(SECRET).unwrap();
         restore((&self.remote(), "job"), &state, Some(&seal)).await?;
+        restored(&state)?;
         Ok(state)
     }
 }

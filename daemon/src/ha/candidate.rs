@@ -7,6 +7,7 @@ use super::site::{Advert, Head, Keys, Sign, kept, read};
 use super::standby::Standby;
 use super::tail::Tail;
 use super::takeover::{Stage, Takeover};
+use crate::files::{Following as FollowingFiles, Manifest};
 use crate::grouplog::{UnderWay, write_files};
 use crate::store::Replica;
 use futures::StreamExt;
@@ -67,6 +68,7 @@ impl Candidate {
         let replica = Replica::open(setting.state.root())?;
         let standby = Standby::start(setting)?;
         let tail = Tail::start(setting, Arc::clone(&self.seal), replica);
+        let files = FollowingFiles::start(setting.holder.clone());
         let (told, mut heard) = unbounded_channel();
         let clock = Since::begin();
         let mut following = Following {
@@ -76,6 +78,7 @@ impl Candidate {
             clock,
             arbiter,
             tail,
+            files,
             standby,
             signs: Signs::new(setting)?,
             takeover: Takeover::new(clock),
@@ -87,7 +90,8 @@ impl Candidate {
         };
         loop {
             let (entries, revision) = following.read().await;
-            let mut next = following.begin_with(entries);
+            let ready = following.ready();
+            let mut next = ready.or(following.begin_with(entries));
             let mut watch = following
                 .arbiter
                 .watch(&following.keys.prefix, revision.next());
@@ -117,9 +121,11 @@ impl Candidate {
                         _ => break,
                     },
                     Some(event) = heard.recv() => following.hear(event),
+                    () = following.files.changed() => following.ready(),
                     _ = ticks.tick() => {
                         let (applied, now) = (following.tail.applied(), clock.now());
-                        following.signs.give(applied, following.told.clone(), now);
+                        let has = (applied, following.files.standing());
+                        following.signs.give(has, following.told.clone(), now);
                         following.hear(Event::Tick)
                     }
                 };
@@ -144,6 +150,7 @@ impl Candidate {
             clock,
             arbiter,
             tail,
+            files,
             keys,
             standby,
             takeover,
@@ -187,12 +194,38 @@ impl Candidate {
             replica.forget_processes()?;
             write_files(&replica, &setting.state, Some(&self.seal))?;
         }
+        drop(files);
+        if let Some(why) = self.lacks().await? {
+            // It was elected by an earlier record, or by none.
+            drop(keeper);
+            drop(arbiter.revoke(lease).await);
+            super::lead::begin_anew(&why);
+        }
         drop(replica);
         drop(catching_up);
         takeover.ends(Stage::Log);
         standby.end().await;
         let lead = Lead::new(setting, (epoch, lease), head, (keeper, takeover))?;
         Ok(Followed::Leads(Arc::new(lead)))
+    }
+
+    /// What it lacks of the files that the log, as it is now, says the job is made of; none: it has all.
+    async fn lacks(&self) -> Result<Option<String>, HaError> {
+        let holder = &self.setting.holder;
+        let Some(manifest) = Manifest::read(&holder.state)? else {
+            return Ok(None);
+        };
+        let look = holder.look(&manifest).await?;
+        let differs = look.differs.first().map(ToString::to_string);
+        let lacking = look.lacking();
+        let lacks = lacking.first().map(|file| {
+            format!(
+                "it lacks {} of the job's files, {} among them",
+                lacking.len(),
+                file.name
+            )
+        });
+        Ok(differs.or(lacks))
     }
 }
 
@@ -221,6 +254,7 @@ struct Following<'a> {
     clock: Since,
     arbiter: Etcd,
     tail: Tail,
+    files: FollowingFiles,
     standby: Standby,
     signs: Signs,
     takeover: Takeover,
@@ -236,6 +270,14 @@ struct Following<'a> {
 impl Following<'_> {
     fn hear(&mut self, event: Event) -> Option<Act> {
         self.election.handle(self.clock.now(), event)
+    }
+
+    /// Whether it has what it needs to lead, by now.
+    fn ready(&mut self) -> Option<Act> {
+        let standing = self.files.standing();
+        let why = Some(standing.why.as_str()).filter(|why| !why.is_empty());
+        self.standby.lacks(why);
+        self.hear(Event::Ready(standing.has_all()))
     }
 
     /// All that there is now, however long that takes.

@@ -164,7 +164,8 @@ impl Place {
         });
     }
 
-    /// What followers have proved to this leader by now, of those that have all of the log: no other could go on sooner.
+    /// What followers have proved to this leader by now, of those that have all of the log and of the job's files: no other could go
+    /// on sooner.
     async fn read_proofs(&self, now: Time) {
         let Ok((entries, _)) = self.arbiter.read_prefix(&self.keys.prefix).await else {
             return;
@@ -178,7 +179,8 @@ impl Place {
             .iter()
             .filter(|e| e.key.starts_with(&members) && e.key != ours);
         let members = others.filter_map(|entry| read::<Member>(&entry.value));
-        let proofs = members.filter(|member| member.applied >= head.at.number);
+        let could = |member: &Member| member.applied >= head.at.number && member.lacks.is_none();
+        let proofs = members.filter(could);
         let proofs = proofs.filter_map(|member| member.proved);
         let epoch = self.epoch.0.unsigned_abs();
         let proved = proofs.filter(|proof| proof.epoch == epoch && proof.number <= now.0);

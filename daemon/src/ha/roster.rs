@@ -3,7 +3,7 @@ use super::lead::Lead;
 use super::site::{Keys, Member, read};
 use robust_arbiter::{Arbiter, Entry, Etcd, Revision, Write};
 use robust_proto::v1;
-use robust_shared::ha::FOLLOWS;
+use robust_shared::ha::{FOLLOWS, LACKS_FILES};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -111,16 +111,23 @@ impl Roster {
                 self.seen.remove(name);
                 continue;
             }
-            let Member { applied, .. } = read(&entry.value).unwrap_or_default();
+            let Member { applied, lacks, .. } = read(&entry.value).unwrap_or_default();
+            let state = match (silent > SILENT, &lacks) {
+                (true, _) => "silent",
+                (false, Some(_)) => LACKS_FILES,
+                (false, None) => FOLLOWS,
+            };
+            let lacks = lacks.unwrap_or_default();
             followers.push(v1::Follower {
                 name: name.to_owned(),
                 group: applied,
                 behind: group.saturating_sub(applied),
                 silent_ms: millis(silent),
-                state: match silent > SILENT {
-                    true => "silent".to_owned(),
-                    false => FOLLOWS.to_owned(),
-                },
+                state: state.to_owned(),
+                lacks_files: lacks.files,
+                lacks_bytes: lacks.bytes,
+                files_bytes: lacks.of,
+                lacks: lacks.why,
             });
         }
         followers

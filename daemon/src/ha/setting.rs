@@ -1,5 +1,6 @@
 //! What a candidate needs to know, and why it cannot be one.
 use super::site::{Advert, Keys};
+use crate::files::{FilesError, Holder};
 use crate::grouplog::RestoreError;
 use crate::state::StateDir;
 use crate::store::StoreError;
@@ -41,6 +42,9 @@ pub enum HaError {
     /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The job's files cannot be looked for.
+    #[error(transparent)]
+    Files(#[from] FilesError),
     /// Something of the system could not be had.
     #[error("cannot start {what}: {source}")]
     Start {
@@ -62,6 +66,8 @@ pub struct Setting {
     pub state: StateDir,
     /// Where the log is.
     pub remote: Remote,
+    /// What looks for the job's files.
+    pub holder: Holder,
     /// How etcd is reached.
     pub etcd: Options,
     /// How long what is waited for.
@@ -76,7 +82,7 @@ impl Setting {
     pub fn new(
         ha: &Ha,
         (job, advert): (&str, Advert),
-        state: &StateDir,
+        holder: Holder,
         remote: Remote,
     ) -> Result<Self, HaError> {
         let mut endpoints = Vec::new();
@@ -101,8 +107,9 @@ impl Setting {
         Ok(Self {
             advert,
             job: job.to_owned(),
-            state: state.clone(),
+            state: holder.state.clone(),
             remote,
+            holder,
             etcd: Options {
                 endpoints,
                 tls,

@@ -1,6 +1,7 @@
 //! A follower's own signs of life, and what it proves by them.
 use super::setting::{HaError, Setting};
-use super::site::{Member, Proof, Sign, kept};
+use super::site::{Lacks, Member, Proof, Sign, kept};
+use crate::files::Standing;
 use robust_arbiter::{Arbiter, Etcd, Write};
 use robust_grouplog::GroupLog;
 use robust_remote::Remote;
@@ -41,10 +42,25 @@ impl Signs {
     }
 
     /// Tells etcd that this candidate lives, in the background; `told` hears that it was answered.
-    pub fn give(&self, applied: u64, told: UnboundedSender<Event>, given: Time) {
+    pub fn give(
+        &self,
+        (applied, files): (u64, Standing),
+        told: UnboundedSender<Event>,
+        given: Time,
+    ) {
         let (arbiter, key) = (self.arbiter.clone(), self.key.clone());
         let proved = *self.proved.lock().unwrap_or_else(PoisonError::into_inner);
-        let member = Member { applied, proved };
+        let lacks = (!files.has_all()).then_some(Lacks {
+            files: files.lacks,
+            bytes: files.lacking_bytes,
+            of: files.bytes,
+            why: files.why,
+        });
+        let member = Member {
+            applied,
+            proved,
+            lacks,
+        };
         tokio::spawn(async move {
             let write = Write::Put {
                 key,

@@ -56,6 +56,26 @@ pub struct Member {
     /// That it can write the log, where the leader asked for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proved: Option<Proof>,
+    /// That it cannot lead, for want of files of the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lacks: Option<Lacks>,
+}
+
+/// What a candidate that cannot lead has of the job's files.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lacks {
+    /// Files that it has not.
+    #[serde(default)]
+    pub files: u32,
+    /// Bytes of those that have not come.
+    #[serde(default)]
+    pub bytes: u64,
+    /// Bytes of all files.
+    #[serde(default)]
+    pub of: u64,
+    /// Why, in words.
+    #[serde(default)]
+    pub why: String,
 }
 
 /// A candidate wrote to the log after a leader's sign asked for that.

@@ -19,11 +19,17 @@ struct Said {
     text: String,
     /// Where `robustctl` reaches the leader; empty: nowhere but at its socket.
     at: String,
+    /// Why this controller cannot lead; empty: it can.
+    lacks: String,
 }
 
 impl Said {
     fn status(&self) -> Status {
-        let mut status = Status::unavailable(&self.text);
+        let text = match self.lacks.as_str() {
+            "" => self.text.clone(),
+            lacks => format!("{}. This controller cannot lead: {lacks}", self.text),
+        };
+        let mut status = Status::unavailable(text);
         if let Some(at) = Some(&self.at).filter(|at| !at.is_empty())
             && let Ok(at) = at.parse()
         {
@@ -113,7 +119,13 @@ impl Standby {
         if said.text != text {
             tracing::info!("{text}");
         }
-        *said = Said { text, at };
+        (said.text, said.at) = (text, at);
+    }
+
+    /// Why this controller cannot lead; none: it can.
+    pub fn lacks(&self, why: Option<&str>) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        why.unwrap_or_default().clone_into(&mut said.lacks);
     }
 
     /// Leaves the socket to the leader's own server.

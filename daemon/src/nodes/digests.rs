@@ -68,6 +68,13 @@ impl Digests {
         Ok((digest, bytes))
     }
 
+    /// A file that was just written here, whole, and that nobody else writes.
+    pub fn know(&self, path: &Path, digest: blake3::Hash) {
+        if let Ok(seen) = Seen::of(path) {
+            self.keep(path, seen, digest);
+        }
+    }
+
     /// One that cannot be read is made anew.
     fn read(&self) -> BTreeMap<PathBuf, Known> {
         let text = fs::read(&self.kept).unwrap_or_default();

@@ -1,5 +1,8 @@
 //! What every node needs of the job before it can start a role.
 use super::digests::Digests;
+use crate::files::{Differs, FilesError, Kind, Located, Manifest, Needed, PROMPTS, TOKENIZER};
+use crate::state::StateDir;
+use crate::store::Store;
 use robust_ckpt::WeightFiles;
 use robust_ckpt::weight_files::WHOLE;
 use robust_proto::v1;
@@ -20,71 +23,190 @@ const AHEAD: usize = 4;
 const BESIDE_WEIGHTS: [&str; 1] = ["generation_config.json"];
 const BESIDE_TOKENIZER: [&str; 2] = ["tokenizer_config.json", "chat_template.jinja"];
 
-/// The model folder and the tokenizer, by the name they have on every node.
-#[derive(Clone, Debug)]
+/// The model folder and the tokenizer, by the name they have on every node; the prompts, which only controllers need.
+#[derive(Clone)]
 pub struct JobFiles {
-    paths: Arc<[(String, PathBuf)]>,
+    files: Arc<[Known]>,
     digests: Digests,
-    listed: Arc<OnceCell<Vec<v1::JobFile>>>,
+    record: Option<(StateDir, Store)>,
+    listed: Arc<OnceCell<Vec<Needed>>>,
+}
+
+/// A file of the job, here.
+#[derive(Clone)]
+struct Known {
+    kind: Kind,
+    name: String,
+    path: PathBuf,
+    /// What it is to be, where that is known.
+    wanted: Option<blake3::Hash>,
 }
 
 impl JobFiles {
     /// Of this job, whose model is resolved.
     pub fn new(job: &Job, digests: Digests) -> Self {
         let model = job.model.path.clone().unwrap_or_default();
-        let mut paths = vec![named(model.join("config.json"))];
+        let of_model = |path| Known::named(Kind::Model, path);
+        let mut files = vec![of_model(model.join("config.json"))];
         match WeightFiles::find(&model) {
-            Ok(weights) => paths.extend(weights.index.into_iter().chain(weights.files).map(named)),
+            Ok(weights) => {
+                files.extend(weights.index.into_iter().chain(weights.files).map(of_model))
+            }
             // The list then says what is not there.
-            Err(_) => paths.push(named(model.join(WHOLE))),
+            Err(_) => files.push(of_model(model.join(WHOLE))),
         }
         let tokenizer = job.data.tokenizer.clone();
-        let beside = BESIDE_WEIGHTS.map(|name| model.join(name)).into_iter();
-        let beside = beside.chain(BESIDE_TOKENIZER.map(|name| tokenizer.with_file_name(name)));
-        paths.extend(beside.filter(|path| path.is_file()).map(named));
+        let beside = BESIDE_WEIGHTS
+            .map(|name| of_model(model.join(name)))
+            .into_iter();
+        let beside = beside.chain(
+            BESIDE_TOKENIZER
+                .map(|name| Known::named(Kind::Tokenizer, tokenizer.with_file_name(name))),
+        );
+        files.extend(beside.filter(|file| file.path.is_file()));
         // Whatever its name is here, roles of other nodes find it under this one.
-        paths.push(("tokenizer.json".to_owned(), tokenizer));
+        files.push(Known {
+            name: TOKENIZER.to_owned(),
+            ..Known::named(Kind::Tokenizer, tokenizer)
+        });
+        Self::of(files, digests)
+    }
+
+    /// Those of a job whose files are known, where they are on this machine.
+    pub fn located(located: &Located, digests: Digests) -> Self {
+        let known = |(file, path): &(Needed, PathBuf)| Known {
+            kind: file.kind,
+            name: file.name.clone(),
+            path: path.clone(),
+            wanted: Some(file.blake3),
+        };
+        Self::of(located.files.iter().map(known).collect(), digests)
+    }
+
+    fn of(files: Vec<Known>, digests: Digests) -> Self {
         Self {
-            paths: paths.into(),
+            files: files.into(),
             digests,
+            record: None,
             listed: Arc::default(),
         }
     }
 
-    /// Their sizes and digests; read when the first node joins.
-    pub async fn list(&self) -> io::Result<Vec<v1::JobFile>> {
-        let (paths, digests) = (self.paths.clone(), self.digests.clone());
-        let listed = self.listed.get_or_try_init(|| async {
-            let entry = move |(name, path): &(String, PathBuf)| entry(&digests, name, path);
-            let all = move || paths.iter().map(entry).collect();
-            tokio::task::spawn_blocking(all)
-                .await
-                .map_err(io::Error::other)?
+    /// The same with this job's prompts, and recorded in its log before anybody is told of them.
+    pub fn recorded(self, job: &Job, state: &StateDir, store: &Store) -> Self {
+        // A loop of the trainer's own has neither prompts nor tokenizer, and may have no model.
+        let there = self.files.iter().filter(|file| match file.kind {
+            Kind::Model => job.model.path.is_some(),
+            _ => job.own_loop().is_none(),
         });
-        listed.await.cloned()
+        let mut files: Vec<Known> = there.cloned().collect();
+        if job.own_loop().is_none() {
+            files.push(Known {
+                name: PROMPTS.to_owned(),
+                ..Known::named(Kind::Prompts, job.data.prompts.clone())
+            });
+        }
+        Self {
+            record: Some((state.clone(), store.clone())),
+            ..Self::of(files, self.digests)
+        }
     }
 
-    /// The file of that name.
+    /// Sizes and digests of what nodes need; read when the first node joins.
+    pub async fn list(&self) -> Result<Vec<v1::JobFile>, FilesError> {
+        let all = self.all().await?.iter();
+        let of_nodes = all.filter(|file| file.kind != Kind::Prompts);
+        let told = of_nodes.map(|file| v1::JobFile {
+            name: file.name.clone(),
+            bytes: file.bytes,
+            blake3: file.blake3.as_bytes().to_vec(),
+        });
+        Ok(told.collect())
+    }
+
+    /// All of them, and where they are here.
+    pub async fn needed(&self) -> Result<Vec<(Needed, PathBuf)>, FilesError> {
+        let all = self.all().await?.iter().cloned();
+        let paths = self.files.iter().map(|file| file.path.clone());
+        Ok(all.zip(paths).collect())
+    }
+
+    /// In the order in which they are known.
+    async fn all(&self) -> Result<&Vec<Needed>, FilesError> {
+        let listing = self.listed.get_or_try_init(|| async {
+            let (files, digests) = (Arc::clone(&self.files), self.digests.clone());
+            let all = move || -> Result<Vec<Needed>, FilesError> {
+                files.iter().map(|file| file.look(&digests)).collect()
+            };
+            let looking = tokio::task::spawn_blocking(all);
+            let all = looking.await.unwrap_or_else(|e| {
+                Err(FilesError::Local {
+                    path: PathBuf::from("the job's files"),
+                    source: io::Error::other(e),
+                })
+            })?;
+            if let Some(record) = &self.record {
+                keep(record, &all).await?;
+            }
+            Ok(all)
+        });
+        listing.await
+    }
+
+    /// The file of that name, of those that nodes need.
     pub fn path(&self, name: &str) -> Option<&Path> {
-        let found = self.paths.iter().find(|(known, _)| known == name);
-        found.map(|(_, path)| path.as_path())
+        let mut files = self.files.iter().filter(|file| file.kind != Kind::Prompts);
+        Some(files.find(|file| file.name == name)?.path.as_path())
     }
 }
 
-/// A file and the name that it has on every node: its own.
-fn named(path: PathBuf) -> (String, PathBuf) {
-    let name = path.file_name().unwrap_or_default();
-    (name.to_string_lossy().into_owned(), path)
+/// The record is in the log when this returns.
+async fn keep((state, store): &(StateDir, Store), all: &[Needed]) -> Result<(), FilesError> {
+    let files = all.to_vec();
+    let manifest = Manifest { files };
+    if Manifest::read(state)?.as_ref() != Some(&manifest) {
+        manifest.write(state)?;
+    }
+    let recorded = store.sync().await;
+    recorded.map_err(|error| FilesError::Record {
+        path: state.files_json(),
+        why: format!("it is not in the job's log: {error}"),
+    })
 }
 
-fn entry(digests: &Digests, name: &str, path: &Path) -> io::Result<v1::JobFile> {
-    let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
-    let (digest, bytes) = digests.of(path).map_err(named)?;
-    Ok(v1::JobFile {
-        name: name.to_owned(),
-        bytes,
-        blake3: digest.as_bytes().to_vec(),
-    })
+impl Known {
+    /// A file with the name that it has on every node: its own.
+    fn named(kind: Kind, path: PathBuf) -> Self {
+        let name = path.file_name().unwrap_or_default();
+        Self {
+            kind,
+            name: name.to_string_lossy().into_owned(),
+            path,
+            wanted: None,
+        }
+    }
+
+    fn look(&self, digests: &Digests) -> Result<Needed, FilesError> {
+        let found = digests.of(&self.path);
+        let (blake3, bytes) = found.map_err(|source| FilesError::Local {
+            path: self.path.clone(),
+            source,
+        })?;
+        match self.wanted {
+            Some(wanted) if wanted != blake3 => Err(FilesError::Differs(Box::new(Differs {
+                key: self.kind.key(),
+                path: self.path.clone(),
+                has: blake3,
+                wanted,
+            }))),
+            _ => Ok(Needed {
+                kind: self.kind,
+                name: self.name.clone(),
+                bytes,
+                blake3,
+            }),
+        }
+    }
 }
 
 /// A file in parts; an error is the stream's last item.

@@ -161,6 +161,11 @@ impl Shards {
         }
     }
 
+    /// Whether that is a shard's file which may be read from here.
+    pub fn has(&self, path: &str) -> bool {
+        self.find(path).is_ok()
+    }
+
     /// A node read a shard to its end, and this is what it was sent.
     pub fn was_read(&self, of: &v1::ReadShardRequest, digests: ShardDigests) {
         let key = (PathBuf::from(&of.path), of.step, of.generation);
@@ -501,6 +506,18 @@ mod tests {
         let link = temp.path().join("shm/link");
         std::os::unix::fs::symlink("/etc/passwd", &link).unwrap();
         assert!(shards.find(link.to_str().unwrap()).is_err());
+    }
+
+    #[test]
+    fn what_a_leader_before_kept_in_its_own_folder_is_not_here() {
+        let (before, now) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (former, shards) = (shards(before.path()), shards(now.path()));
+        let (theirs, ours) = (keep(&former, 3), keep(&shards, 3));
+        assert!(theirs.is_file());
+        assert!(!shards.has(theirs.to_str().unwrap()));
+        assert!(shards.has(ours.to_str().unwrap()));
+        fs::remove_file(&ours).unwrap();
+        assert!(!shards.has(ours.to_str().unwrap()));
     }
 
     #[test]

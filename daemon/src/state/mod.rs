@@ -91,6 +91,9 @@ impl StateDirError {
     }
 }
 
+/// The record of what the job is made of.
+pub const FILES_JSON: &str = "files.json";
+
 /// A state directory. Whoever has the store open holds it.
 #[derive(Clone, Debug)]
 pub struct StateDir {
@@ -121,13 +124,19 @@ impl StateDir {
     /// Removes what an earlier job left, its logs excepted. For the holder only.
     pub fn clear(&self) -> Result<(), StateDirError> {
         give_back(&self.snapshots())?;
-        for folder in [self.store(), self.checkpoints(), self.services()] {
+        for folder in [
+            self.store(),
+            self.checkpoints(),
+            self.services(),
+            self.files(),
+        ] {
             remove_folder(&folder)?;
         }
         self.clear_revisions()?;
         remove_if_there(&self.job_json())?;
         remove_if_there(&self.run_file())?;
         remove_if_there(&self.services_json())?;
+        remove_if_there(&self.files_json())?;
         make_private_dir(&self.checkpoints())
     }
 
@@ -193,6 +202,16 @@ impl StateDir {
         self.root.join("digests.json")
     }
 
+    /// What the job is made of, by digest.
+    pub fn files_json(&self) -> PathBuf {
+        self.root.join(FILES_JSON)
+    }
+
+    /// Copies of the job's files: those that a node was given, or that a controller fetched.
+    pub fn files(&self) -> PathBuf {
+        self.root.join("files")
+    }
+
     /// A revision of the job; 0 is the first.
     pub fn job_revision(&self, revision: u32) -> PathBuf {
         match revision {
@@ -203,17 +222,27 @@ impl StateDir {
 
     /// Removes all revisions but the first.
     fn clear_revisions(&self) -> Result<(), StateDirError> {
+        let mut revisions = self.revisions()?.into_iter();
+        revisions.try_for_each(|path| remove_if_there(&path))
+    }
+
+    /// All revisions but the first.
+    fn revisions(&self) -> Result<Vec<PathBuf>, StateDirError> {
         let entries = fs::read_dir(&self.root).map_err(StateDirError::io("listing", &self.root))?;
-        for entry in entries.flatten() {
+        let is_revision = |entry: &fs::DirEntry| {
             let name = entry.file_name().to_string_lossy().into_owned();
             let number = name
                 .strip_prefix("job.")
                 .and_then(|n| n.strip_suffix(".json"));
-            if number.is_some_and(|n| n.parse::<u32>().is_ok()) {
-                remove_if_there(&entry.path())?;
-            }
-        }
-        Ok(())
+            number.is_some_and(|n| n.parse::<u32>().is_ok())
+        };
+        let revisions = entries.flatten().filter(is_revision);
+        Ok(revisions.map(|entry| entry.path()).collect())
+    }
+
+    /// The job and all its revisions.
+    fn all_jobs(&self) -> Result<Vec<PathBuf>, StateDirError> {
+        Ok([vec![self.job_json()], self.revisions()?].concat())
     }
 
     /// Where operators' tools connect.

@@ -2670,9 +2670,21 @@ pub struct Follower {
     /// since its last sign of life
     #[prost(uint64, tag = "4")]
     pub silent_ms: u64,
-    /// follows | silent
+    /// follows | silent | lacks files; one that lacks files of the job cannot lead
     #[prost(string, tag = "5")]
     pub state: ::prost::alloc::string::String,
+    /// of the job that are not on its machine
+    #[prost(uint32, tag = "6")]
+    pub lacks_files: u32,
+    /// of those, what has not come yet
+    #[prost(uint64, tag = "7")]
+    pub lacks_bytes: u64,
+    /// of all files of the job; 0: not known
+    #[prost(uint64, tag = "8")]
+    pub files_bytes: u64,
+    /// why it cannot lead
+    #[prost(string, tag = "9")]
+    pub lacks: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

@@ -74,6 +74,8 @@ pub enum Event {
     Lost,
     /// This candidate's lease is over.
     LeaseOver,
+    /// Whether this candidate has what it needs to lead; until it is said, it has.
+    Ready(bool),
     /// Time passed.
     Tick,
 }
@@ -102,6 +104,8 @@ pub enum Act {
 enum Part {
     /// Nothing was heard of the arbiter yet.
     Waiting,
+    /// Nobody leads, and this candidate cannot.
+    Free,
     Following {
         leader: Leader,
         /// When the leader was last seen to live.
@@ -125,6 +129,7 @@ pub struct Election {
     name: String,
     timing: Timing,
     part: Part,
+    ready: bool,
     #[cfg(feature = "mutations")]
     bug: Option<Bug>,
 }
@@ -137,6 +142,7 @@ impl Election {
             name: name.to_owned(),
             timing,
             part: Part::Waiting,
+            ready: true,
             #[cfg(feature = "mutations")]
             bug: None,
         }
@@ -237,6 +243,13 @@ impl Election {
                 None
             }
             Event::LeaseOver => self.end("its lease is over"),
+            Event::Ready(ready) => {
+                self.ready = ready;
+                match self.part {
+                    Part::Free if ready => self.ask(),
+                    _ => None,
+                }
+            }
             Event::Tick => None,
         }
     }
@@ -264,11 +277,17 @@ impl Election {
                 };
                 None
             }
-            (_, None) => {
-                self.part = Part::Asking;
-                Some(Act::Ask)
+            (_, None) if !self.ready => {
+                self.part = Part::Free;
+                None
             }
+            (_, None) => self.ask(),
         }
+    }
+
+    fn ask(&mut self) -> Option<Act> {
+        self.part = Part::Asking;
+        Some(Act::Ask)
     }
 
     fn tick(&mut self, now: Time) -> Option<Act> {
@@ -290,6 +309,10 @@ impl Election {
         let heard = answered.map_or(Duration::ZERO, |(since, last)| last.since(since));
         let silent = now.since(*sign);
         let least = self.timing.silence.saturating_sub(self.timing.sign * GAP);
+        // Whoever could not go on leaves that to others: the leader may only have been slow.
+        if !self.ready {
+            return None;
+        }
         if *revoked || silent < self.timing.silence || heard < least && !asks_nobody {
             return None;
         }

@@ -8,6 +8,9 @@
 //!      │ the leader's signs stop while the arbiter answers this one:           ▼
 //!      └── its lease is taken away                                          ended: it says and does nothing more
 //! ```
+//! A candidate that lacks something without which it could not go on ([`Event::Ready`]) neither asks nor takes a lease away: the
+//! place stays free until somebody has everything.
+//!
 //! The arbiter (etcd) decides, by one key that is bound to a lease. No clock is believed between machines: that a leader
 //! is silent is only ever a reason to take its lease away, which the arbiter does for all at once, and what a leader
 //! writes counts only while the key is its own (CLUSTER.md 1.3-4). Two leaders can at no time both acknowledge.
@@ -25,5 +28,8 @@ pub use bug::Bug;
 pub use election::{Act, Election, Event, Leader, Timing};
 pub use watchdog::{Place, place};
 
-/// The state of a candidate that follows, as operators see it; others give no sign.
+/// The state of a candidate that follows, and would lead, as operators see it; others give no sign.
 pub const FOLLOWS: &str = "follows";
+
+/// The state of one that follows, and cannot lead for want of files of the job.
+pub const LACKS_FILES: &str = "lacks files";

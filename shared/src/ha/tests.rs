@@ -50,6 +50,52 @@ fn whoever_finds_no_leader_asks_once() {
     assert_eq!(election.leader().unwrap().name, "a");
 }
 
+#[test]
+fn whoever_lacks_something_asks_once_it_has_it_and_nobody_else_was_first() {
+    let mut election = Election::new("b", timing());
+    assert_eq!(election.handle(ms(0), Event::Ready(false)), None);
+    assert_eq!(election.handle(ms(1), Event::Seen(None)), None);
+    assert_eq!(election.handle(ms(2), Event::Seen(None)), None);
+    assert_eq!(election.handle(ms(3), Event::Ready(true)), Some(Act::Ask));
+    assert_eq!(
+        election.handle(ms(4), Event::Ready(true)),
+        None,
+        "asked twice"
+    );
+    let mut election = Election::new("b", timing());
+    assert_eq!(election.handle(ms(0), Event::Ready(false)), None);
+    assert_eq!(election.handle(ms(1), Event::Seen(None)), None);
+    let other = Event::Seen(Some(leader("a", 5)));
+    assert_eq!(election.handle(ms(2), other), None);
+    assert_eq!(election.handle(ms(3), Event::Ready(true)), None);
+    assert_eq!(election.leader().unwrap().name, "a");
+}
+
+#[test]
+fn whoever_lacks_something_takes_no_lease_away() {
+    let mut election = following(ms(0));
+    assert_eq!(election.handle(ms(0), Event::Ready(false)), None);
+    assert_eq!(answered(&mut election, 100, 3000), None);
+    assert_eq!(election.handle(ms(3000), Event::Seen(None)), None);
+    assert_eq!(
+        election.handle(ms(3100), Event::Ready(true)),
+        Some(Act::Ask)
+    );
+}
+
+#[test]
+fn a_candidate_that_asked_before_it_lacked_something_still_leads() {
+    let mut election = Election::new("b", timing());
+    assert_eq!(election.handle(ms(0), Event::Seen(None)), Some(Act::Ask));
+    assert_eq!(election.handle(ms(1), Event::Ready(false)), None);
+    let won = Event::Won {
+        epoch: 7,
+        asked: ms(0),
+    };
+    assert_eq!(election.handle(ms(2), won), None);
+    assert_eq!(election.epoch(), Some(7));
+}
+
 /// What it does about own signs that are answered at once, one each 100 ms.
 fn answered(election: &mut Election, from: u64, to: u64) -> Option<Act> {
     let mut times = (from..to).step_by(100);

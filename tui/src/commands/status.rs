@@ -74,6 +74,9 @@ fn text(s: &v1::Status, all: bool, paint: Paint) -> String {
     }
     if let Some(of) = &s.controllers {
         text += &format!("control  {}\n", controllers::who(of));
+        if let Some(lacking) = controllers::lacking(of) {
+            text += &format!("lacks    {lacking}\n");
+        }
         if let Some(takeover) = controllers::takeover(of) {
             text += &format!("takeover {takeover}\n");
         }

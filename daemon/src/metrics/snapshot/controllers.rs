@@ -21,12 +21,16 @@ impl Snapshot {
             let follows = follower.state == FOLLOWS;
             (row(follower), f64::from(u8::from(follows)))
         });
-        let help = "1 for a controller that follows, and would go on with the job; 0 for one that gives no sign.";
+        let help = "1 for a controller that follows, and would go on with the job; 0 for one that gives no sign, or lacks files of the job.";
         sheet.gauges("controller_follows", help, follows)?;
         let behind = of.followers.iter();
         let behind = behind.map(|follower| (row(follower), follower.behind as f64));
         let help = "Groups of the job's log that a follower has yet to read. Normal: 0 to 5.";
         sheet.gauges("controller_behind_groups", help, behind)?;
+        let lacks = of.followers.iter();
+        let lacks = lacks.map(|follower| (row(follower), follower.lacks_bytes as f64));
+        let help = "Bytes of the job's files (model, tokenizer, prompts) that have yet to come to a follower, which cannot lead before. Normal: 0.";
+        sheet.gauges("controller_lacks_bytes", help, lacks)?;
         let takeover = of
             .takeover
             .iter()

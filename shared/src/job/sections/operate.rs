@@ -86,6 +86,18 @@ pub struct KeptStore {
     /// directory go into the log as well, sealed, so that the job's nodes and roles know who goes on elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_file: Option<PathBuf>,
+    /// The largest file of model, tokenizer and prompts, in MB of a million bytes, that is put beside the log as well, so that
+    /// whoever goes on elsewhere need not have it; larger ones have to be at the paths of the job file there. 0: none is put;
+    /// all are if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copy_files_up_to_mb: Option<u64>,
+}
+
+impl KeptStore {
+    /// The most bytes of a file that is put beside the log; none: however many.
+    pub fn copy_files_up_to_bytes(&self) -> Option<u64> {
+        Some(self.copy_files_up_to_mb?.saturating_mul(1_000_000))
+    }
 }
 
 /// `[ha]`: several controllers, of which one leads the job and another one goes on when it is lost. With it, no role runs

@@ -116,6 +116,7 @@ fn controllers(state: &State) -> Vec<Line<'static>> {
     };
     let said = [
         ("control", Some(crate::controllers::who(of))),
+        ("lacks", crate::controllers::lacking(of)),
         ("takeover", crate::controllers::takeover(of)),
     ];
     let line = |(name, text): (&str, Option<String>)| {
