@@ -6,6 +6,7 @@
 //! | who breaks the glass | a token that was proven | yes | yes, logged; faults on a protected job too |
 //! | a viewer | a token that was proven | yes | no, logged |
 //! | a role | the kernel's | no, logged | no, logged |
+use super::bounded::Place;
 use crate::launcher::is_of_a_role;
 use std::sync::Arc;
 use tokio::net::UnixStream;
@@ -92,7 +93,7 @@ pub(super) enum Peer {
     /// TCP, with its place among all callers for as long as it lasts.
     Tcp(
         TcpConnectInfo,
-        #[expect(dead_code, reason = "held")] Arc<robust_http::Caller>,
+        #[expect(dead_code, reason = "held")] Arc<Place>,
     ),
 }
 
