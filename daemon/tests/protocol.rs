@@ -11,3 +11,5 @@ mod leader;
 mod node;
 #[path = "protocol/renewed.rs"]
 mod renewed;
+#[path = "protocol/rights.rs"]
+mod rights;
