@@ -2,7 +2,7 @@
 use super::args::Args;
 use super::failure::Failure;
 use super::sampled::Sampled;
-use super::warmup::{cache_dir, is_complete};
+use super::warmup::{WarmupError, is_complete};
 use crate::control::{Prompts, read_dataset};
 use crate::grpc::{for_nodes, reachable};
 use crate::nodes::{JoinToken, OutsideFiles};
@@ -10,6 +10,7 @@ use crate::services;
 use crate::traces;
 use crate::worker::WorkerProgram;
 use robust_ckpt::WeightFiles;
+use robust_proto::endpoint::cache_dir;
 use robust_remote::{Remote, SigningKey};
 use robust_shared::job::Job;
 use std::fs::{self, File};
@@ -151,7 +152,8 @@ fn plan_warmup(job: &mut Job, job_file: &Path) -> Result<Option<Job>, Failure> {
         path: job.data.tokenizer.clone(),
         source,
     })?;
-    let folder = job.warmup_folder(&cache_dir()?, &tokenizer);
+    let cache = cache_dir().map_err(WarmupError::from)?;
+    let folder = job.warmup_folder(&cache, &tokenizer);
     let without = job.clone();
     job.model.path = Some(folder.clone());
     Ok((!is_complete(&folder)).then_some(without))

@@ -35,7 +35,6 @@ use crate::store::lock::StateLock;
 use crate::store::{OpenNote, Options, Quota, Store};
 use crate::tell::Tell;
 use crate::traces::{Identity, Traces};
-use robust_proto::endpoint::default_state_dir;
 use robust_proto::v1;
 use robust_shared::core::{CoreConfig, Outcome};
 use robust_shared::job::Job;
@@ -83,7 +82,7 @@ pub async fn run(args: Args) -> Result<ExitCode, Failure> {
         return inspect::run(&args).await;
     }
     let prepared = prepare(&args)?;
-    let state = StateDir::make(&args.state_dir.clone().unwrap_or_else(default_state_dir))?;
+    let state = StateDir::make(&args.state_dir()?)?;
     let groups = groups_of(&state);
     let ended = lead(&args, prepared, state, groups.clone()).await;
     // Of lives that are to be adopted they stay.
