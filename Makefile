@@ -223,16 +223,16 @@ docs:
 	@scripts/docs.sh "$(TARGET_DIR)/docs"
 
 deny:
-	$(CARGO) deny check licenses bans sources
-	$(CARGO) deny --manifest-path tests/fuzz/Cargo.toml --all-features check --config deny.toml licenses bans sources
+	@scripts/deny.sh check licenses bans sources
+	@scripts/deny.sh --manifest-path tests/fuzz/Cargo.toml --all-features check --config deny.toml licenses bans sources
 
 # Known holes in what is linked, against the database of today (network). An exception in deny.toml whose day
 # has passed fails, so that somebody looks again.
 advisories:
 	@today=$$(date +%F); grep -oE 'until [0-9]{4}-[0-9-]+' deny.toml | while read -r _ day; do \
 	  [[ "$$day" > "$$today" ]] || { echo "deny.toml: the exception until $$day has to be looked at again" >&2; exit 1; }; done
-	$(CARGO) deny check advisories
-	$(CARGO) deny --manifest-path tests/fuzz/Cargo.toml --all-features check --config deny.toml advisories
+	@scripts/deny.sh check advisories
+	@scripts/deny.sh --manifest-path tests/fuzz/Cargo.toml --all-features check --config deny.toml advisories
 
 clean:
 	$(CARGO) clean

@@ -3,6 +3,8 @@
 use nix::unistd::geteuid;
 use robust_tests::{Cluster, JobFile, Net};
 use std::collections::BTreeSet;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -57,10 +59,11 @@ fn ports(pids: &[i32]) -> BTreeSet<u16> {
     table.lines().skip(1).filter_map(listens).collect()
 }
 
-/// A shell's words that ask whatever listens there for what only those of the job may have.
+/// A shell's words that ask whatever listens there for what only those of the job may have. Of each answer they print
+/// the code, and whether there was a connection at all.
 fn asks(at: &str) -> String {
     format!(
-        "for path in generate pause_generation abort_request; do curl -s -k -m 5 -o /dev/null -w '%{{http_code}} ' \
+        "for path in generate pause_generation abort_request; do curl -s -k -m 5 -o /dev/null -w '%{{http_code}}/%{{num_connects}} ' \
          -H 'Content-Type: application/json' -d '{{\"text\": \"1+1=\", \"abort_all\": true}}' {at}/$path; done"
     )
 }
@@ -81,6 +84,9 @@ fn another_user_of_the_machine_gets_nothing_of_a_running_job() {
     let state = std::fs::canonicalize(cluster.leader.state_dir()).unwrap();
     let memory = robustd::state::snapshot_dir(&state);
     let pids: Vec<i32> = cluster.leader.processes().iter().map(|p| p.0).collect();
+    // The folder of the test is its owner's alone: without this nobody would come as far as the job's own.
+    let around = state.parent().unwrap();
+    std::fs::set_permissions(around, Permissions::from_mode(0o755)).unwrap();
 
     // Secrets, sockets, checkpoints, trajectories, weights in shared memory.
     let files = [all_below(&state), all_below(&memory)].concat();
@@ -98,8 +104,12 @@ fn another_user_of_the_machine_gets_nothing_of_a_running_job() {
     let read =
         "for f; do cat \"$f\" > /dev/null 2>&1 && echo \"$f\"; test -w \"$f\" && echo \"$f\"; done";
     assert_eq!(as_stranger(read, files), "");
-    let public = "/etc/passwd";
-    assert_eq!(as_stranger(read, [public.to_owned()]).trim(), public);
+    let public = around.join("public").display().to_string();
+    std::fs::write(&public, "beside the state directory").unwrap();
+    assert_eq!(as_stranger(read, [public.clone()]).trim(), public);
+    let folders = [&state, &memory].map(|folder| folder.display().to_string());
+    let listed = "for folder; do ls \"$folder\" 2> /dev/null; done";
+    assert_eq!(as_stranger(listed, folders), "");
 
     // Their environment, which has keys, their memory, and their lives.
     assert!(pids.len() > 5, "{pids:?}");
@@ -114,6 +124,11 @@ fn another_user_of_the_machine_gets_nothing_of_a_running_job() {
     let answers = as_stranger(&asked, ports.iter().map(u16::to_string));
     let answers: Vec<&str> = answers.split_whitespace().collect();
     assert_eq!(answers.len(), 3 * ports.len(), "{answers:?}");
+    // Each of them is there, and takes the stranger's connection: what it says then is what counts.
+    let answers: Vec<&str> = answers
+        .iter()
+        .map(|answer| answer.strip_suffix("/1").expect(answer))
+        .collect();
     // No key, no such thing, or nothing that is HTTP.
     let refused = ["401", "404", "405", "000"];
     assert!(
@@ -174,7 +189,9 @@ fn another_machine_of_the_network_gets_nothing_of_a_running_job() {
             attacker.args(ports.iter().map(u16::to_string));
             let said = attacker.output().unwrap().stdout;
             let said = String::from_utf8_lossy(&said).into_owned();
-            let said: Vec<String> = said.split_whitespace().map(str::to_owned).collect();
+            // What listens on loopback only takes no connection from here.
+            let code = |answer: &str| answer.split('/').next().unwrap_or_default().to_owned();
+            let said: Vec<String> = said.split_whitespace().map(code).collect();
             assert_eq!(said.len(), 3 * ports.len(), "{said:?}");
             answers.extend(said);
         }

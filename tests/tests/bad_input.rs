@@ -136,3 +136,30 @@ fn injecting_into_what_is_not_there_is_refused_with_the_reason() {
     assert_eq!(out.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&out.stderr).contains("trainer"));
 }
+
+#[test]
+fn without_a_home_nothing_is_put_where_others_may_write_and_it_is_said_what_to_name() {
+    let job = tempfile::tempdir().unwrap();
+    let file = JobFile::small().write(job.path()).display().to_string();
+    let slurm = ["slurm", "submit", &file, "--nodes", "1", "--print"];
+    for (program, words, code, says) in [
+        ("robustd", &["--inspect"][..], 4, "--state-dir"),
+        ("robustctl", &["status"], 2, "--state-dir"),
+        ("robustctl", &["ckpt", "ls"], 2, "--state-dir"),
+        ("robustctl", &slurm, 2, "--local"),
+    ] {
+        let mut command = Command::new(bin(program));
+        let out = command.env_clear().args(words).output().unwrap();
+        let text = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(code), "{program} {words:?}: {text}");
+        assert!(text.contains(says), "{program} {words:?}: {text}");
+    }
+    // The warm start of a job without a model of its own.
+    let mut command = Command::new(bin("robustd"));
+    command.args(["--job", &file, "--state-dir"]);
+    let command = command.arg(job.path().join("state")).env_clear();
+    let out = command.output().unwrap();
+    let text = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(6), "{text}");
+    assert!(text.contains("ROBUST_CACHE"), "{text}");
+}

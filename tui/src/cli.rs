@@ -50,15 +50,16 @@ pub use traj::{TrajCommand, TrajFilter, TrajFormat};
 pub use tui::{PictureArgs, ThemeName, TuiArgs};
 pub use values::Who;
 
-use crate::error::ExitCode;
+use crate::error::{CliError, ExitCode};
 use clap::{Args as ClapArgs, Parser, Subcommand};
+use robust_proto::endpoint::default_state_dir;
 use std::path::PathBuf;
 
 const AFTER_EXIT_CODES: &str = "\
 `run` without --detach ends with the exit code of robustd (robustd --help), 0 when the job completed.
 
 Without --state-dir or --connect the local daemon is looked for in $ROBUST_STATE_DIR,
-else $XDG_RUNTIME_DIR/robust, else /tmp/robust-UID.";
+else $XDG_RUNTIME_DIR/robust, else $XDG_STATE_HOME/robust, else ~/.local/state/robust.";
 
 fn after_help() -> String {
     let lines = ExitCode::ALL.map(|code| format!("\n  {:<5}{}", code as u8, code.meaning()));
@@ -96,6 +97,16 @@ pub struct Global {
     /// Print JSON; errors too, as one object on stderr
     #[arg(long, global = true)]
     pub json: bool,
+}
+
+impl Global {
+    /// The state directory that is named, or the user's own.
+    pub fn state_dir(&self) -> Result<PathBuf, CliError> {
+        match &self.state_dir {
+            Some(named) => Ok(named.clone()),
+            None => default_state_dir().map_err(|e| CliError::Usage(e.to_string())),
+        }
+    }
 }
 
 /// What to do.

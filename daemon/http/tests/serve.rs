@@ -127,3 +127,26 @@ async fn who_says_half_a_request_or_shows_no_key_is_not_waited_for() {
     }
     assert!(begun.elapsed() <= 4 * robust_http::PATIENCE);
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_has_the_key_and_says_nothing_more_or_half_a_head_is_not_waited_for_without_end() {
+    let addr = start();
+    let asked = format!(
+        "GET /model_info HTTP/1.1\r\nHost: {addr}\r\nAuthorization: {}\r\n\r\n",
+        key().bearer()
+    );
+    for more in ["", "GET /model_info HT"] {
+        let begun = tokio::time::Instant::now();
+        let mut idle = TcpStream::connect(addr).await.unwrap();
+        idle.write_all(asked.as_bytes()).await.unwrap();
+        let mut said = [0; 12];
+        idle.read_exact(&mut said).await.unwrap();
+        assert_eq!(&said, b"HTTP/1.1 200");
+        idle.write_all(more.as_bytes()).await.unwrap();
+        is_closed(&mut idle).await;
+        let lived = begun.elapsed();
+        assert!(lived <= 2 * robust_http::IDLE, "{more:?}: {lived:?}");
+        // Who has a key has more time than a stranger.
+        assert!(lived > robust_http::PATIENCE, "{more:?}: {lived:?}");
+    }
+}

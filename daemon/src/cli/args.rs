@@ -6,6 +6,7 @@ use crate::node::JoinArgs;
 use crate::nodes::OutsidePaths;
 use crate::telemetry;
 use clap::{ArgGroup, Parser, Subcommand};
+use robust_proto::endpoint::{NoFolder, default_state_dir};
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -27,7 +28,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["job", "join", "listen", "listen_nodes", "metrics", "router", "otlp", "fresh", "steps"])]
     pub inspect: bool,
     /// Where the job's state and the control socket live [default: $ROBUST_STATE_DIR, else
-    /// $XDG_RUNTIME_DIR/robust, else /tmp/robust-UID]
+    /// $XDG_RUNTIME_DIR/robust, else $XDG_STATE_HOME/robust, else ~/.local/state/robust]
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
     /// Serve the control API on this TCP address too, over TLS 1.3, to who has the token in STATE/token:
@@ -121,6 +122,11 @@ pub struct Args {
 }
 
 impl Args {
+    /// The state directory that is named, or the user's own.
+    pub fn state_dir(&self) -> Result<PathBuf, NoFolder> {
+        self.state_dir.clone().map_or_else(default_state_dir, Ok)
+    }
+
     /// The files of a certificate from outside.
     pub fn outside(&self) -> Option<OutsidePaths> {
         Some(OutsidePaths {

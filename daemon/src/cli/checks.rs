@@ -11,7 +11,6 @@ use crate::services;
 use crate::state::FILES_JSON;
 use crate::traces;
 use crate::worker::WorkerProgram;
-use robust_proto::endpoint::default_state_dir;
 use robust_remote::{Remote, SigningKey};
 use robust_shared::job::Job;
 use std::fs::{self, File};
@@ -114,7 +113,7 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
     let worker = find_worker(args)?;
     find_shim(&job, &worker)?;
     services::check(&job)?;
-    let state = args.state_dir.clone().unwrap_or_else(default_state_dir);
+    let state = args.state_dir()?;
     let is_recorded = state.join(FILES_JSON).exists() && !args.fresh;
     let is_deferred = log.is_some() || args.restore_from.is_some() || is_recorded;
     let mut prepared = Prepared {

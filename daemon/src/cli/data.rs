@@ -2,13 +2,14 @@
 //! ([`crate::files`]).
 use super::checks::Prepared;
 use super::failure::Failure;
-use super::warmup::{cache_dir, is_complete};
+use super::warmup::{WarmupError, is_complete};
 use crate::control::{DatasetError, Prompts, read_dataset};
 use crate::files::{Holder, Kind, Located, Manifest, Paths};
 use crate::nodes::Digests;
 use crate::state::StateDir;
 use robust_ckpt::WeightFiles;
 use robust_grouplog::FileStore;
+use robust_proto::endpoint::cache_dir;
 use robust_remote::Remote;
 use robust_shared::job::Job;
 use std::fs::{self, File};
@@ -153,7 +154,7 @@ fn plan_warmup(job: &mut Job, job_file: &Path) -> Result<Option<Job>, Failure> {
         path: job.data.tokenizer.clone(),
         source,
     })?;
-    let folder = job.warmup_folder(&cache_dir()?, &tokenizer);
+    let folder = job.warmup_folder(&cache_dir().map_err(WarmupError::from)?, &tokenizer);
     let without = job.clone();
     job.model.path = Some(folder.clone());
     Ok((!is_complete(&folder)).then_some(without))

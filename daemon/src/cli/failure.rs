@@ -17,6 +17,7 @@ use crate::store::StoreError;
 use crate::traces::TracesError;
 use robust_ckpt::CkptError;
 use robust_grouplog::LogError;
+use robust_proto::endpoint::NoFolder;
 use robust_remote::RemoteError;
 use robust_shared::job::{JobError, NoSuchDevice};
 use std::io;
@@ -59,6 +60,9 @@ pub enum Failure {
     /// There is no job to go on with.
     #[error(transparent)]
     Restore(#[from] RestoreError),
+    /// Nobody said where the state is to lie, and there is no folder of the user's own.
+    #[error(transparent)]
+    NoFolder(#[from] NoFolder),
     /// There is nothing to show.
     #[error("{dir} has no job: job.json: {source}; name its state directory with --state-dir")]
     NoJob {
@@ -233,6 +237,7 @@ impl Failure {
             | Self::Log(_)
             | Self::Restore(_)
             | Self::StateDir(_)
+            | Self::NoFolder(_)
             | Self::OtherJob(_)
             | Self::Store(_)
             | Self::Past(_)

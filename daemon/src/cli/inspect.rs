@@ -9,7 +9,6 @@ use crate::grpc::{self, ControlService, bind_unix};
 use crate::state::StateDir;
 use crate::store::Store;
 use crate::tell::Tell;
-use robust_proto::endpoint::default_state_dir;
 use robust_proto::v1;
 use robust_shared::core::{CoreConfig, Refusal};
 use robust_shared::job::Job;
@@ -23,7 +22,7 @@ const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
 /// Serves what is there until a signal or `robustctl stop`.
 pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let dir = args.state_dir.clone().unwrap_or_else(default_state_dir);
+    let dir = args.state_dir()?;
     let first = read_job(&dir)?;
     let state = StateDir::make(&dir)?;
     let (store, note) = Store::open(state.root())?;

@@ -6,7 +6,6 @@ use super::sampled::Sampled;
 use crate::node::{self, NodeConfig, NodeEnd, NodeParts};
 use crate::nodes::{JoinToken, JoinTokenError, OutsideFiles};
 use crate::state::StateDir;
-use robust_proto::endpoint::default_state_dir;
 
 /// Runs the node from the checks to its end.
 pub(super) async fn run(args: &Args, leader: &str) -> Result<ExitCode, Failure> {
@@ -26,7 +25,7 @@ pub(super) async fn run(args: &Args, leader: &str) -> Result<ExitCode, Failure> 
         .map_or(host, |files| files.name().to_owned());
     let config = NodeConfig::new(&args.join, leader, host, args.advertise)?;
     let worker = find_worker(args)?;
-    let state = StateDir::make(&args.state_dir.clone().unwrap_or_else(default_state_dir))?;
+    let state = StateDir::make(&args.state_dir()?)?;
     let token = args.token_file.as_deref().map(JoinToken::read);
     let token = match token {
         // It is used up, and may be gone.

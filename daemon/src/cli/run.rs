@@ -38,7 +38,6 @@ use crate::store::{OpenNote, Options, Quota, Store};
 use crate::tell::Tell;
 use crate::traces::{Identity, Traces};
 use robust_grouplog::FileStore;
-use robust_proto::endpoint::default_state_dir;
 use robust_proto::v1;
 use robust_shared::core::{CoreConfig, Outcome};
 use robust_shared::job::Job;
@@ -86,7 +85,7 @@ pub async fn run(args: Args) -> Result<ExitCode, Failure> {
         return inspect::run(&args).await;
     }
     let mut prepared = prepare(&args)?;
-    let state = StateDir::make(&args.state_dir.clone().unwrap_or_else(default_state_dir))?;
+    let state = StateDir::make(&args.state_dir()?)?;
     if prepared.job.ha.is_some() {
         data::read_ahead(&mut prepared, &state)?;
     }

@@ -1,7 +1,7 @@
 //! The warm start: a model folder made once per set of settings, and cached.
 use crate::launcher::inherited;
 use crate::state::{StateDirError, make_private_dir, remove_folder, write_private};
-use robust_proto::endpoint::named_cache_dir;
+use robust_proto::endpoint::NoFolder;
 use robust_shared::ids::Role;
 use robust_shared::job::Job;
 use std::fs;
@@ -39,21 +39,12 @@ pub enum WarmupError {
     /// The cache cannot be written.
     #[error("the cache of warm starts: {0}")]
     Cache(#[from] StateDirError),
+    /// There is no cache.
+    #[error("the warm start: {0}")]
+    NoCache(#[from] NoFolder),
     /// The job could not be written.
     #[error("the job cannot be encoded: {0}")]
     Encode(#[from] serde_json::Error),
-}
-
-/// Where warm starts are kept: [`named_cache_dir`]; without a home a folder below `/tmp` that is ours alone, for a model that another user
-/// laid there would be trained.
-pub fn cache_dir() -> Result<PathBuf, StateDirError> {
-    if let Some(named) = named_cache_dir() {
-        return Ok(named);
-    }
-    let uid = rustix::process::geteuid().as_raw();
-    let ours = PathBuf::from(format!("/tmp/robust-cache-{uid}"));
-    make_private_dir(&ours)?;
-    Ok(ours)
 }
 
 /// Whether a folder holds a model.

@@ -4,17 +4,19 @@
 //!  accept ──► among the unproven, of whom there are few ──► TLS, both certified ──► the calls, with its rights
 //!                │ the oldest of too many, or too slow: closed
 //! ```
+//! Of the places for those who hold a token, viewers have [`MOST_VIEWERS`]: however many connections are theirs, an
+//! operator and who breaks the glass get in.
 use super::rights::{Caller, Peer, Rights};
 use crate::known::Known;
 use crate::logging::Seldom;
-use robust_http::{Callers, Closed, PATIENCE};
+use robust_http::{Callers, Closed, MOST_CALLERS, PATIENCE};
 use robust_identity::{Door, Person, Unsealed, unsealed};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
@@ -24,6 +26,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Proven and not served yet.
 const WAITING: usize = 16;
 
+/// Connections of viewers at a time.
+const MOST_VIEWERS: usize = 1024;
+const _: () = assert!(MOST_VIEWERS < MOST_CALLERS, "the rest is for operators");
+
 /// A proven connection.
 pub(super) type Sealed = Known<TlsStream<TcpStream>, Caller>;
 
@@ -32,14 +38,24 @@ pub(super) fn bounded(
     listener: TcpListener,
     door: Door<Rights>,
 ) -> ReceiverStream<io::Result<Sealed>> {
+    with_viewers(MOST_VIEWERS, listener, door)
+}
+
+fn with_viewers(
+    most: usize,
+    listener: TcpListener,
+    door: Door<Rights>,
+) -> ReceiverStream<io::Result<Sealed>> {
     let (proven, stream) = mpsc::channel(WAITING);
-    tokio::spawn(accept(listener, door, proven));
+    let viewers = Arc::new(Semaphore::new(most));
+    tokio::spawn(accept(listener, door, viewers, proven));
     ReceiverStream::new(stream)
 }
 
 async fn accept(
     listener: TcpListener,
     door: Door<Rights>,
+    viewers: Arc<Semaphore>,
     proven: mpsc::Sender<io::Result<Sealed>>,
 ) {
     let (callers, log) = (Callers::default(), Arc::new(Seldom::default()));
@@ -61,18 +77,47 @@ async fn accept(
             continue;
         };
         let (door, proven, log) = (door.clone(), proven.clone(), Arc::clone(&log));
+        let viewers = Arc::clone(&viewers);
         tokio::spawn(async move {
             match answer(&door, &caller, stream).await {
                 Ok((rights, person, stream)) => {
-                    caller.proves();
+                    let Some(place) = Place::of(rights, caller, viewers) else {
+                        return log.say(|| {
+                            format!("a viewer's connection from {from} was closed: there are too many of viewers")
+                        });
+                    };
                     let tcp = stream.get_ref().0.connect_info();
-                    let known = Caller::new(Peer::Tcp(tcp, person, caller), rights);
+                    let known = Caller::new(Peer::Tcp(tcp, person, Arc::new(place)), rights);
                     // Fails only when nobody serves any more.
                     let _ = proven.send(Ok(Known::new(stream, known))).await;
                 }
                 Err(error) => log.say(|| refusal(from, &error)),
             }
         });
+    }
+}
+
+/// The place of a connection on which a token was proven; dropped, it is free.
+pub(super) struct Place {
+    _of: Arc<robust_http::Caller>,
+    _of_viewers: Option<OwnedSemaphorePermit>,
+}
+
+impl Place {
+    fn of(
+        rights: Rights,
+        caller: Arc<robust_http::Caller>,
+        viewers: Arc<Semaphore>,
+    ) -> Option<Self> {
+        let of_viewers = match rights {
+            Rights::Viewer => Some(viewers.try_acquire_owned().ok()?),
+            Rights::Operator | Rights::BreakGlass | Rights::Role => None,
+        };
+        caller.proves();
+        Some(Self {
+            _of: caller,
+            _of_viewers: of_viewers,
+        })
     }
 }
 
@@ -120,12 +165,23 @@ mod tests {
     const OPERATOR: &str = "an operator's token, of 256 bits";
     const VIEWER: &str = "a viewer's token, of 256 bits";
 
+    const BREAKS_GLASS: &str = "a token for emergencies, of 256 bits";
+
     async fn served() -> (SocketAddr, ReceiverStream<io::Result<Sealed>>) {
+        served_with_viewers(MOST_VIEWERS).await
+    }
+
+    async fn served_with_viewers(most: usize) -> (SocketAddr, ReceiverStream<io::Result<Sealed>>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
-        let tokens = [(OPERATOR, Rights::Operator), (VIEWER, Rights::Viewer)];
+        let tokens = [
+            (OPERATOR, Rights::Operator),
+            (BREAKS_GLASS, Rights::BreakGlass),
+            (VIEWER, Rights::Viewer),
+        ];
         let tokens = tokens.map(|(token, rights)| (Holders::of(token).unwrap(), rights));
-        (at, bounded(listener, Door::of(tokens.into()).unwrap()))
+        let door = Door::of(tokens.into()).unwrap();
+        (at, with_viewers(most, listener, door))
     }
 
     async fn call(at: SocketAddr, token: &str) -> io::Result<()> {
@@ -153,6 +209,34 @@ mod tests {
         }
         let refused = call(at, "a guess").await.unwrap_err();
         assert_eq!(unsealed(&refused), Some(Unsealed::OtherToken));
+    }
+
+    #[tokio::test]
+    async fn viewers_who_hold_all_their_places_keep_no_operator_out() {
+        let (at, mut proven) = served_with_viewers(2).await;
+        let mut held = Vec::new();
+        for _ in 0..2 {
+            let calling = tokio::spawn(call(at, VIEWER));
+            held.push((proven.next().await.unwrap().unwrap(), calling));
+        }
+        // It proves its token, and hears the end of its connection.
+        let one_more = tokio::time::timeout(Duration::from_secs(10), call(at, VIEWER));
+        let _ = one_more.await.expect("a third one is closed");
+        for (token, rights) in [
+            (OPERATOR, Rights::Operator),
+            (BREAKS_GLASS, Rights::BreakGlass),
+        ] {
+            let calling = tokio::spawn(call(at, token));
+            let connection = proven.next().await.unwrap().unwrap();
+            assert_eq!(connection.connect_info().rights(), rights);
+            held.push((connection, calling));
+        }
+        // A viewer who leaves makes room for another.
+        drop(held.remove(0));
+        let calling = tokio::spawn(call(at, VIEWER));
+        let connection = proven.next().await.unwrap().unwrap();
+        assert_eq!(connection.connect_info().rights(), Rights::Viewer);
+        drop((connection, calling, held));
     }
 
     #[tokio::test(start_paused = true)]

@@ -22,8 +22,8 @@ use tonic::codegen::{BoxFuture, Service};
 use tonic::server::NamedService;
 use tonic::{Code, Status};
 
-/// A request that changes something is some hundred bytes; one for a job's revision has some kilobytes.
-const MOST_BYTES: usize = 1 << 20;
+/// A request is some hundred bytes; one for a job's revision has some kilobytes.
+pub(super) const MOST_BYTES: usize = 1 << 20;
 /// It comes within this time.
 const BODY_WITHIN: Duration = Duration::from_secs(20);
 

@@ -94,6 +94,25 @@ async fn an_operators_request_that_does_not_end_is_given_up_at_its_bound() {
     assert!(read <= MOST_BYTES + 131_072, "{read}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_operators_request_that_stalls_is_given_up_in_time() {
+    let temp = tempfile::tempdir().unwrap();
+    let (service, audit) = (Counted::default(), Audit::open(temp.path()).unwrap());
+    let mut gate = Gate::new(service.clone(), audit);
+    let stalls = futures::stream::pending::<Result<bytes::Bytes, Infallible>>();
+    let mut request = Request::new(Body::new(axum::body::Body::from_stream(stalls)));
+    *request.uri_mut() = "/robust.v1.Control/Stop".parse().unwrap();
+    let operator = Caller::new(Peer::Local(None), Rights::Operator);
+    request.extensions_mut().insert(operator);
+    let begun = tokio::time::Instant::now();
+    let answer = tokio::time::timeout(10 * BODY_WITHIN, gate.call(request)).await;
+    let answer = answer.expect("it is given up").unwrap();
+    let status = Status::from_header_map(answer.headers()).unwrap();
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    assert_eq!(service.0.load(Ordering::Relaxed), 0);
+    assert!(begun.elapsed() < 2 * BODY_WITHIN);
+}
+
 async fn reads(caller: Option<Caller>) -> (Code, u32) {
     let temp = tempfile::tempdir().unwrap();
     let service = Counted::default();

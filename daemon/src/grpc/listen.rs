@@ -1,25 +1,42 @@
 //! Where the services listen: Unix sockets for their owner, TCP with TLS for operators' tools and for nodes, and on
 //! loopback only for the rest.
 use super::MAX_MESSAGE_BYTES;
-use super::bounded::bounded;
-use super::gate::Gate;
+use super::bounded::{Sealed, bounded};
+use super::gate::{Gate, MOST_BYTES};
 use super::rights::{Caller, Rights};
 use super::{ControlService, RoleHostService};
 use crate::known::Known;
 use crate::nodes::{KEEPALIVE, KEEPALIVE_TIMEOUT, NodeHostService, SessionCheck, sealed};
 use crate::state::{StateDirError, make_private};
+use axum::response::IntoResponse;
 use futures::{Stream, TryStreamExt};
 use robust_identity::Door;
 use robust_proto::v1::control_server::ControlServer;
 use robust_proto::v1::node_host_server::NodeHostServer;
 use robust_proto::v1::role_host_server::{RoleHost, RoleHostServer};
+use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio_stream::wrappers::UnixListenerStream;
+use tonic::body::Body;
+use tonic::codegen::Service;
+use tonic::codegen::http::Request;
+use tonic::server::NamedService;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
+
+/// Headers of a request: a method's name and a session's key are some hundred bytes.
+const HEADER_BYTES: u32 = 8 << 10;
+/// Requests at a time on one connection of a node, over which the links and calls of all its roles go.
+pub const STREAMS_OF_A_NODE: u32 = 2048;
+/// The same of an operator's tool. The console keeps a handful under way.
+const STREAMS_OF_A_TOOL: u32 = 64;
+/// A tool's connection on which nothing moves for so long is tried, and closed when it does not answer within as long:
+/// who vanished holds no place for ever.
+const QUIET: Duration = Duration::from_secs(20);
 
 /// Why the daemon does not listen somewhere.
 #[derive(Debug, thiserror::Error)]
@@ -132,7 +149,7 @@ pub fn bind_unix(path: &Path) -> Result<UnixListener, ListenError> {
 
 fn guarded(control: ControlService) -> Gate<ControlServer<ControlService>> {
     let audit = control.audit.clone();
-    let server = ControlServer::new(control).max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let server = ControlServer::new(control).max_decoding_message_size(MOST_BYTES);
     Gate::new(server, audit)
 }
 
@@ -188,6 +205,8 @@ pub async fn serve_nodes(
     let roles = InterceptedService::new(roles, SessionCheck(nodes.sessions.clone()));
     let incoming = sealed(listener, nodes.members.clone());
     Server::builder()
+        .max_concurrent_streams(STREAMS_OF_A_NODE)
+        .http2_max_header_list_size(HEADER_BYTES)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .add_service(roles)
@@ -202,70 +221,29 @@ pub async fn serve_tcp(
     control: ControlService,
     door: Door<Rights>,
 ) -> Result<(), tonic::transport::Error> {
+    serve_tools(bounded(listener, door), guarded(control), QUIET).await
+}
+
+async fn serve_tools<S>(
+    tools: impl Stream<Item = io::Result<Sealed>>,
+    control: S,
+    quiet: Duration,
+) -> Result<(), tonic::transport::Error>
+where
+    S: Service<Request<Body>, Error = Infallible> + NamedService + Clone + Send + Sync + 'static,
+    S::Response: IntoResponse,
+    S::Future: Send,
+{
     Server::builder()
-        .add_service(guarded(control))
-        .serve_with_incoming(bounded(listener, door))
+        .max_concurrent_streams(STREAMS_OF_A_TOOL)
+        .http2_max_header_list_size(HEADER_BYTES)
+        .http2_keepalive_interval(Some(quiet))
+        .http2_keepalive_timeout(Some(quiet))
+        .add_service(control)
+        .serve_with_incoming(tools)
         .await
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn what_is_no_address_is_said_with_an_example() {
-        for good in ["127.0.0.1:0", "[::1]:7070", "0.0.0.0:7070", "10.0.0.1:1"] {
-            reachable("--listen", good).unwrap();
-        }
-        for bad in ["localhost:1", "7070", "127.0.0.1", "127.0.0.1:99999", ""] {
-            let refused = reachable("--metrics", bad).unwrap_err();
-            assert!(matches!(refused, ListenError::NotAnAddress { .. }), "{bad}");
-        }
-    }
-
-    #[test]
-    fn nodes_are_listened_for_where_they_are_told_to_reach_the_roles() {
-        let (addr, reached) = for_nodes("127.0.0.1:7071", None).unwrap();
-        assert_eq!((addr.port(), reached), (7071, IpAddr::from([127, 0, 0, 1])));
-        for_nodes("10.0.0.1:7071", None).unwrap();
-        let refusal = for_nodes("0.0.0.0:7071", None).unwrap_err();
-        assert!(refusal.to_string().contains("--advertise"));
-        let reached = IpAddr::from([10, 0, 0, 1]);
-        let (_, at) = for_nodes("0.0.0.0:1", Some(reached)).unwrap();
-        assert_eq!(at, reached);
-        assert!(for_nodes("nonsense", None).is_err());
-    }
-
-    #[tokio::test]
-    async fn a_port_in_use_is_named() {
-        let first = bind_tcp("--listen", "127.0.0.1:0".parse().unwrap())
-            .await
-            .unwrap();
-        let refusal = bind_tcp("--metrics", first.local_addr().unwrap())
-            .await
-            .unwrap_err();
-        assert!(
-            refusal.to_string().starts_with("--metrics 127.0.0.1:"),
-            "{refusal}"
-        );
-        assert!(matches!(refusal, ListenError::InUse { .. }));
-    }
-
-    #[tokio::test]
-    async fn a_socket_is_its_owners_alone_and_a_path_too_long_is_said() {
-        use std::os::unix::fs::PermissionsExt;
-        let temp = tempfile::tempdir().unwrap();
-        let path = temp.path().join("s.sock");
-        let _listener = bind_unix(&path).unwrap();
-        assert_eq!(
-            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-            0o600
-        );
-        let long = temp.path().join("x".repeat(120));
-        assert!(matches!(
-            bind_unix(&long),
-            Err(ListenError::PathTooLong { .. })
-        ));
-    }
-}
+#[path = "listen_tests.rs"]
+mod tests;

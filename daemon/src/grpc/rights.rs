@@ -6,6 +6,7 @@
 //! | who breaks the glass | a token that was proven | yes | yes, logged; faults on a protected job too |
 //! | a viewer | a token that was proven | yes | no, logged |
 //! | a role | the kernel's | no, logged | no, logged |
+use super::bounded::Place;
 use crate::launcher::is_of_a_role;
 use robust_identity::Person;
 use std::sync::Arc;
@@ -94,7 +95,7 @@ pub(super) enum Peer {
     Tcp(
         TcpConnectInfo,
         Option<Person>,
-        #[expect(dead_code, reason = "held")] Arc<robust_http::Caller>,
+        #[expect(dead_code, reason = "held")] Arc<Place>,
     ),
 }
 

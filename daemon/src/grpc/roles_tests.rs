@@ -444,3 +444,40 @@ async fn a_link_is_of_the_process_that_it_names() {
     answer.send(Ok(())).unwrap();
     assert!(admitted.await.unwrap());
 }
+
+/// Of a machine of which the kernel does not say which process calls.
+#[tokio::test]
+async fn every_method_for_roles_asks_who_calls_before_all_else() {
+    use http_body_util::BodyExt as _;
+    use tonic::codegen::{Service as _, http};
+    let temp = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(temp.path()).unwrap();
+    let (links, mut linked) = mpsc::unbounded_channel::<LinkEvent>();
+    let (routes, mut routed) = mpsc::unbounded_channel::<RouteEvent>();
+    let ways = (Tell::into_channel(&links), Tell::into_channel(&routes));
+    let service = RoleHostService::new(ways, Leases::default(), store, 1);
+    let mut server = v1::role_host_server::RoleHostServer::new(service);
+    let proto = concat!(env!("CARGO_MANIFEST_DIR"), "/../proto/robust/v1/role.proto");
+    let text = std::fs::read_to_string(proto).unwrap();
+    let methods = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("rpc "));
+    let methods: Vec<&str> = methods
+        .map(|line| line.split('(').next().unwrap())
+        .collect();
+    assert!(methods.len() >= 7, "{methods:?}");
+    for method in methods {
+        // gRPC's frame: as it is, and no bytes.
+        let message = http_body_util::Full::new(bytes::Bytes::from_static(&[0; 5]));
+        let request = http::Request::post(format!("/robust.v1.RoleHost/{method}"))
+            .header("content-type", "application/grpc")
+            .body(tonic::body::Body::new(message))
+            .unwrap();
+        let answer = server.call(request).await.unwrap();
+        let status = Status::from_header_map(answer.headers()).unwrap();
+        assert_eq!(status.code(), tonic::Code::PermissionDenied, "{method}");
+        assert!(status.message().contains("which process"), "{status}");
+        answer.into_body().collect().await.unwrap();
+    }
+    assert!(linked.try_recv().is_err() && routed.try_recv().is_err());
+}

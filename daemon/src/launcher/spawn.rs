@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
@@ -83,6 +84,8 @@ fn open_log(spec: &SpawnSpec) -> io::Result<(File, u64)> {
     let mut log = OpenOptions::new()
         .append(true)
         .create(true)
+        // A link that somebody laid there would have this user write wherever it leads.
+        .custom_flags(libc::O_NOFOLLOW)
         .open(&spec.log_path)?;
     // A disk without room for its log is no reason to leave a role dead.
     let _ = writeln!(log, "{}", spec.header);

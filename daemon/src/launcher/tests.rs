@@ -96,6 +96,32 @@ async fn an_exit_is_told_once_with_code_and_last_lines() {
 }
 
 #[tokio::test]
+async fn a_link_in_the_place_of_a_log_is_not_written_through() {
+    let mut bench = Bench::new();
+    let spec = bench.spec(1, "echo up");
+    let elsewhere = bench.dir.path().join("elsewhere");
+    std::fs::write(&elsewhere, "as it was").unwrap();
+    std::fs::create_dir(bench.dir.path().join("logs")).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &spec.log_path).unwrap();
+    let refused = bench.launcher.spawn(spec).unwrap_err();
+    assert!(
+        matches!(&refused, SpawnError::Log { source, .. } if source.raw_os_error() == Some(libc::ELOOP)),
+        "{refused}"
+    );
+    assert_eq!(std::fs::read_to_string(&elsewhere).unwrap(), "as it was");
+    // Nor is one made that is not there.
+    let mut spec = bench.spec(2, "echo up");
+    let missing = bench.dir.path().join("missing");
+    std::os::unix::fs::symlink(&missing, &spec.log_path).unwrap();
+    bench.launcher.spawn(spec.clone()).unwrap_err();
+    assert!(!missing.exists());
+    std::fs::remove_file(&spec.log_path).unwrap();
+    spec.header = "== a file of its own".to_owned();
+    bench.launcher.spawn(spec).unwrap();
+    assert_eq!(bench.exit().await.1, Exit::Code(0));
+}
+
+#[tokio::test]
 async fn a_kill_is_seen_within_100_ms_in_the_median() {
     let mut bench = Bench::new();
     let mut delays = Vec::new();

@@ -172,6 +172,27 @@ fn a_token_ends_with_its_time_and_when_it_is_taken_back() {
 }
 
 #[test]
+fn there_are_no_more_join_tokens_than_their_bound_until_some_are_over() {
+    let site = Site::new();
+    let members = site.open();
+    let token = |number: usize| Token {
+        id: format!("{number:08x}"),
+        text: format!("{number:064x}"),
+        node: None,
+        expires_ms: 10_000,
+        used: None,
+    };
+    members.lock().tokens = (1..MOST_TOKENS).map(token).collect();
+    members.create(None, HOUR, 0).unwrap();
+    let refused = members.create(None, HOUR, 9_999).unwrap_err();
+    assert!(
+        refused.to_string().contains("take some back first"),
+        "{refused}"
+    );
+    members.create(None, HOUR, 10_000).unwrap();
+}
+
+#[test]
 fn a_token_for_a_node_makes_that_one_alone_also_anew() {
     let site = Site::new();
     let members = site.open();

@@ -56,14 +56,14 @@ use upstream::{Asked, Upstream};
 
 /// Longest body of a request: it is kept until the engine's reply begins, for the next engine.
 const MAX_BODY_BYTES: usize = 32 << 20;
-/// Requests at a time; each may keep a body and a part of a reply in memory.
-const MAX_REQUESTS: usize = 1024;
-/// How long a client may take to send a request.
-const UPLOAD: Duration = Duration::from_secs(60);
 
-/// How long requests are kept waiting.
+/// How long requests are kept waiting, and what they may cost.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
+    /// Requests at a time; each may keep a body and a part of a reply in memory.
+    pub requests: usize,
+    /// How long a client may take to send one.
+    pub upload: Duration,
     /// For an engine that may take them.
     pub wait: Duration,
     /// Before the only engine there is, which has just failed, is asked again.
@@ -73,6 +73,8 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
+            requests: 1024,
+            upload: Duration::from_secs(60),
             wait: Duration::from_secs(30),
             pause: Duration::from_millis(500),
         }
@@ -127,7 +129,7 @@ async fn serve(
         kind: parts.kind,
         tickets: Tickets::new(parts.routes, parts.status),
         upstream: Upstream::new(parts.engines, &parts.client),
-        room: Arc::new(Semaphore::new(MAX_REQUESTS)),
+        room: Arc::new(Semaphore::new(parts.limits.requests)),
         limits: parts.limits,
     });
     let routes = axum::Router::new()
@@ -158,9 +160,12 @@ async fn on_request(
     Caller::proven_by(request.extensions());
     paths::check(router.kind, request.method(), request.uri().path())?;
     let room = Arc::clone(&router.room).try_acquire_owned();
-    let room = room.map_err(|_| Failure::Full { most: MAX_REQUESTS })?;
+    let Limits {
+        requests, upload, ..
+    } = router.limits;
+    let room = room.map_err(|_| Failure::Full { most: requests })?;
     let (head, body) = request.into_parts();
-    let reading = tokio::time::timeout(UPLOAD, read(body));
+    let reading = tokio::time::timeout(upload, read(body));
     let body = reading.await.map_err(|_| Failure::SlowUpload)??;
     let asked = Asked::new(head, body);
     router.answer(&asked, room).await

@@ -17,6 +17,22 @@ async fn control(cluster: &Cluster) -> ControlClient<Channel> {
     cluster.control().await.expect("the leader answers")
 }
 
+#[tokio::test]
+async fn a_question_of_more_than_its_bound_is_refused() {
+    let mut cluster = Cluster::new(1000);
+    cluster.lead();
+    cluster.wait_for("the leader", |_| true).await;
+    let long = v1::LogsRequest {
+        role: "x".repeat((1 << 20) + 1),
+        ..Default::default()
+    };
+    let refused = control(&cluster).await.logs(long).await.unwrap_err();
+    assert_eq!(refused.code(), Code::OutOfRange, "{refused}");
+    let mut control = control(&cluster).await;
+    let status = control.get_status(v1::GetStatusRequest {}).await;
+    status.expect("others are answered as before");
+}
+
 async fn restart(cluster: &Cluster, role: &str, index: Option<u32>) -> Result<String, Status> {
     let role = role.to_owned();
     let request = v1::RestartRequest { role, index };

@@ -41,7 +41,7 @@ pub struct Leader {
     pub members: Members,
     sessions: Sessions,
     shards: Shards,
-    heard: UnboundedReceiver<Event>,
+    pub heard: UnboundedReceiver<Event>,
 }
 
 fn job(root: &Path) -> Job {
@@ -170,7 +170,7 @@ impl Leader {
     }
 
     /// A stream of such a node, of which the leader has greeted it.
-    async fn join(&self, name: &str) -> Peer {
+    pub async fn join(&self, name: &str) -> Peer {
         let mut peer = Peer::join(self.node(name).await).await.unwrap();
         let greeting = peer.hear().await.unwrap();
         assert!(matches!(greeting, Some(Down::Greeting(_))), "{greeting:?}");
@@ -201,7 +201,7 @@ impl Leader {
 pub struct Peer {
     channel: Channel,
     up: UnboundedSender<NodeMessage>,
-    down: Streaming<LeaderMessage>,
+    pub down: Streaming<LeaderMessage>,
 }
 
 impl Peer {
@@ -224,7 +224,7 @@ impl Peer {
     }
 
     /// Says what it has; the session's key.
-    async fn welcomed(&mut self) -> String {
+    pub async fn welcomed(&mut self) -> String {
         self.say(standing("id"));
         match self.hear().await.unwrap() {
             Some(Down::Welcome(welcome)) => welcome.session,

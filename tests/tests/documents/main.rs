@@ -1,5 +1,6 @@
 //! The documents: what they link to is there, what they tell to run runs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod bounds;
 mod fences;
 mod job_keys;
 mod pages;

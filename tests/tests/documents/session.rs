@@ -50,6 +50,7 @@ pub fn run(page: &str, fences: &[Fence]) -> String {
     for set in [
         "ROBUST_STATE_DIR",
         "XDG_RUNTIME_DIR",
+        "XDG_STATE_HOME",
         "XDG_CACHE_HOME",
         "RUST_LOG",
         "TORCH_PYTHON",

@@ -46,7 +46,8 @@ pub struct SubmitArgs {
     /// Where robustd is on the machines [default: beside robustctl]
     #[arg(long, value_name = "DIR")]
     pub programs: Option<PathBuf>,
-    /// Folder on each machine's own disk for what the daemons keep there [default: /tmp/robust-UID/NAME]
+    /// Folder for what the daemons keep on the machines, best on each one's own disk [default: $XDG_STATE_HOME/robust/NAME,
+    /// else ~/.local/state/robust/NAME]
     #[arg(long, value_name = "DIR")]
     pub local: Option<PathBuf>,
     /// The port of the first controller; the others have the next ones [default: one by the Slurm job's number]

@@ -51,8 +51,12 @@ impl Endpoint {
         connect: Option<&str>,
         token_file: Option<&Path>,
     ) -> Result<Endpoint, CliError> {
-        let state_dir = state_dir.map_or_else(default_state_dir, Path::to_path_buf);
+        let state_dir = || match state_dir {
+            Some(named) => Ok(named.to_owned()),
+            None => default_state_dir().map_err(|e| CliError::Usage(e.to_string())),
+        };
         let Some(text) = connect else {
+            let state_dir = state_dir()?;
             return Ok(Endpoint::Unix { state_dir });
         };
         let at: Vec<String> = text.split(',').map(|at| at.trim().to_owned()).collect();
@@ -62,7 +66,10 @@ impl Endpoint {
             );
             return Err(CliError::Usage(text));
         }
-        let token_file = token_file.map_or_else(|| state_dir.join("token"), Path::to_path_buf);
+        let token_file = match token_file {
+            Some(named) => named.to_owned(),
+            None => state_dir()?.join("token"),
+        };
         let caller = caller_of(&token_file)?;
         Ok(Endpoint::Tcp {
             at,
@@ -325,7 +332,7 @@ mod tests {
     #[test]
     fn a_socket_that_another_user_laid_below_tmp_is_not_believed() {
         let (us, stranger) = (rustix::process::geteuid(), 65_534);
-        let planted = Path::new("/tmp/robust-0/control.sock");
+        let planted = Path::new("/run/user/0/robust/control.sock");
         assert!(is_trusted(us.as_raw(), planted) && is_trusted(0, planted));
         assert!(!is_trusted(stranger, planted));
         let chosen = is_trusted(stranger, Path::new("/srv/job/control.sock"));

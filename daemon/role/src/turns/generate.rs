@@ -428,6 +428,36 @@ async fn beginning(response: reqwest::Response) -> String {
 mod tests {
     use super::*;
 
+    /// An engine that refuses, and gives its reasons until nobody listens any more; whether that came.
+    fn talks_without_end() -> (String, std::thread::JoinHandle<bool>) {
+        use std::io::{Read, Write};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = format!("http://{}/generate", listener.local_addr().unwrap());
+        let talking = std::thread::spawn(move || {
+            let (mut client, _) = listener.accept().unwrap();
+            let _ = client.read(&mut [0; 4096]).unwrap();
+            let head = "HTTP/1.1 500 Internal Server Error\r\nConnection: close\r\n\r\n";
+            client.write_all(head.as_bytes()).unwrap();
+            // Far more than any buffer between the two holds.
+            (0..1 << 14).any(|_| client.write_all(&[b'x'; REASON]).is_err())
+        });
+        (at, talking)
+    }
+
+    #[test]
+    fn an_engine_that_goes_on_about_its_refusal_is_not_heard_out() {
+        let (engine, talking) = talks_without_end();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let said = runtime.block_on(async {
+            let client = client(None).unwrap();
+            let response = client.post(engine).send().await.unwrap();
+            tokio::time::timeout(Duration::from_secs(20), beginning(response)).await
+        });
+        assert_eq!(said.expect("it is cut short").len(), REASON);
+        drop(runtime);
+        assert!(talking.join().unwrap(), "its connection was closed");
+    }
+
     #[test]
     fn tokens_of_one_version_make_one_span() {
         let mut turn = Generated::default();

@@ -17,6 +17,7 @@ mod generate;
 mod health;
 mod pass;
 mod refusal;
+mod room;
 mod switch;
 
 use std::sync::{Arc, OnceLock};
@@ -24,6 +25,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
+use axum::middleware::from_fn_with_state;
 use axum::routing::{any, get, post};
 use robust_engine::Dialect;
 use robust_http::{Door, Wire};
@@ -93,11 +95,13 @@ pub async fn serve(
             .route("/continue_generation", post(control::on_continue))
             .route("/abort_request", post(control::on_abort));
     }
-    let first = axum::middleware::from_fn_with_state(front.clone(), switch::first);
+    let room = from_fn_with_state(room::Room::new(pass::kind(&front)), room::Room::enter);
+    let first = from_fn_with_state(front.clone(), switch::first);
     let router = router
         .fallback(any(pass::on_any))
-        .layer(first)
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .layer(room)
+        .layer(first)
         .with_state(front);
     robust_http::serve(listener, wire, door, router).await
 }

@@ -68,6 +68,15 @@ impl Site {
 
     /// The same, with another bound on the wait for an engine.
     pub async fn waiting(engines: Vec<String>, wait: Duration) -> Self {
+        let limits = Limits {
+            wait,
+            ..Limits::default()
+        };
+        Self::within(limits, engines).await
+    }
+
+    /// The same, with other bounds.
+    pub async fn within(limits: Limits, engines: Vec<String>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("router.key");
         let token = Token::load_or_create(&path).unwrap();
@@ -87,8 +96,8 @@ impl Site {
             routes: Tell::into_channel(&routes),
             status: shown,
             limits: Limits {
-                wait,
                 pause: Duration::from_millis(10),
+                ..limits
             },
         };
         let server = tokio::spawn(serve(

@@ -1,4 +1,5 @@
 //! Who is not served, and what is passed on of who is.
+use super::super::Limits;
 use super::fixture::*;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -92,6 +93,81 @@ async fn a_body_without_bounds_is_refused() {
     let (status, _, body) = whole(site.begin("POST", "/generate", &long).await).await;
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{body}");
     assert!(site.given().is_empty());
+}
+
+#[tokio::test]
+async fn requests_beyond_those_that_may_be_under_way_are_told_to_come_later() {
+    let engine = engine(|_, body: Bytes| async move {
+        match &body[..] == b"{}" {
+            // It never comes to an end.
+            true => {
+                let stream = futures::stream::pending::<Result<Bytes, std::io::Error>>();
+                let first = futures::stream::iter([Ok(Bytes::from_static(b"data: {}\n\n"))]);
+                let pieces = futures::StreamExt::chain(first, stream);
+                reply(200, "text/event-stream", Body::from_stream(pieces))
+            }
+            false => reply(200, "application/json", Body::from("{}")),
+        }
+    });
+    let limits = Limits {
+        requests: 1,
+        ..Limits::default()
+    };
+    let site = Site::within(limits, vec![engine.await]).await;
+    let under_way = site.begin("POST", "/generate", "{}").await;
+    assert_eq!(under_way.status(), StatusCode::OK);
+    let (status, headers, body) = site.generate().await;
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{body}");
+    assert_eq!(headers[header::RETRY_AFTER], "1");
+    // A client that leaves makes room.
+    drop(under_way);
+    let room = async { while site.generate().await.0 != StatusCode::OK {} };
+    let room = tokio::time::timeout(Duration::from_secs(20), room).await;
+    room.expect("there is room again");
+    assert_eq!(Limits::default().requests, 1024);
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_to_its_end_is_not_waited_for() {
+    let limits = Limits {
+        upload: Duration::from_millis(100),
+        ..Limits::default()
+    };
+    let site = Site::within(limits, vec![says(200, "{}").await]).await;
+    let head = format!(
+        "POST /generate HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nContent-Length: 9\r\n\r\n{{",
+        site.key
+    );
+    let mut slow = TcpStream::connect(&site.address).await.unwrap();
+    slow.write_all(head.as_bytes()).await.unwrap();
+    let mut said = [0; 12];
+    let reading = tokio::time::timeout(Duration::from_secs(20), slow.read_exact(&mut said));
+    reading.await.expect("it is answered").unwrap();
+    assert_eq!(&said, b"HTTP/1.1 408");
+    assert!(site.given().is_empty());
+    assert_eq!(Limits::default().upload, Duration::from_secs(60));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_the_key_and_says_nothing_more_or_half_a_head_is_not_waited_for_without_end() {
+    let site = Site::new(Vec::new()).await;
+    let head = format!(
+        "GET /nonsense HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n",
+        site.key
+    );
+    for more in ["", "GET /nonsense HT"] {
+        let begun = tokio::time::Instant::now();
+        let mut idle = TcpStream::connect(&site.address).await.unwrap();
+        idle.write_all(head.as_bytes()).await.unwrap();
+        let mut said = [0; 12];
+        idle.read_exact(&mut said).await.unwrap();
+        assert_eq!(&said, b"HTTP/1.1 404");
+        idle.write_all(more.as_bytes()).await.unwrap();
+        while idle.read(&mut [0; 512]).await.is_ok_and(|read| read > 0) {}
+        let lived = begun.elapsed();
+        assert!(lived <= 2 * robust_http::IDLE, "{more:?}: {lived:?}");
+        assert!(lived > robust_http::PATIENCE, "{more:?}: {lived:?}");
+    }
 }
 
 #[tokio::test]

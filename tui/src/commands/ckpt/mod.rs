@@ -12,7 +12,6 @@ use crate::cli::{CkptCommand, Global};
 use crate::error::CliError;
 use indicatif::{ProgressBar, ProgressStyle};
 use robust_ckpt::{Aside, Checkpoint, CkptError, Listed, Retention};
-use robust_proto::endpoint::default_state_dir;
 use robust_shared::job::Job;
 use std::path::{Path, PathBuf};
 
@@ -26,7 +25,7 @@ pub async fn run(command: &CkptCommand, global: &Global) -> Result<(), CliError>
         let text = "checkpoints are read from the state directory; name it with --state-dir";
         return Err(CliError::Usage(text.to_owned()));
     }
-    let dir = global.state_dir.clone().unwrap_or_else(default_state_dir);
+    let dir = global.state_dir()?;
     match command {
         CkptCommand::Ls(args) if args.remote.is_some() => {
             return remote::Far::open(args, &dir)?.list(json).await;

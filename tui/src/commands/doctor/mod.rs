@@ -18,7 +18,6 @@ use crate::paint::Paint;
 use check::{Check, Verdict};
 use facts::Facts;
 use indicatif::ProgressBar;
-use robust_proto::endpoint::default_state_dir;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
@@ -40,9 +39,9 @@ pub async fn run(args: &DoctorArgs, global: &Global) -> Result<(), CliError> {
     let facts = match &args.facts {
         Some(file) => saved(file)?,
         None => {
+            let state = global.state_dir()?;
             let bar = ProgressBar::new_spinner();
             bar.enable_steady_tick(Duration::from_millis(100));
-            let state = global.state_dir.clone().unwrap_or_else(default_state_dir);
             let gathering = gather::facts(args, state, &bar, global.json);
             // Programs of the user's are ended in order, whatever ends this one.
             let facts = match args.check_roles {

@@ -17,6 +17,7 @@ use super::{put, put_json};
 use crate::cli::{GrowArgs, SlurmCommand, SubmitArgs};
 use crate::error::CliError;
 use folder::{Folder, Grown, Machine, Submitted};
+use robust_proto::endpoint::state_home;
 use robust_shared::job::{Job, Node};
 use robust_shared::nearest::instead_of;
 use std::path::{Path, PathBuf};
@@ -42,7 +43,10 @@ async fn submit(args: &SubmitArgs, json: bool) -> Result<(), CliError> {
     let folder = Folder::of_job(args.folder.dir.as_deref(), &path)?;
     let mut submitted = Submitted {
         robustd: program(args.programs.as_deref())?,
-        local: args.local.clone().unwrap_or_else(|| local(&job.job.name)),
+        local: args
+            .local
+            .clone()
+            .map_or_else(|| local(&job.job.name), Ok)?,
         options: args.robustd.clone(),
         sbatch: args.sbatch.clone(),
         machines: machines(&job, args.nodes as usize, args.pools.as_deref())?,
@@ -172,9 +176,10 @@ fn program(folder: Option<&Path>) -> Result<PathBuf, CliError> {
     }
 }
 
-fn local(name: &str) -> PathBuf {
-    let user = rustix::process::geteuid().as_raw();
-    PathBuf::from(format!("/tmp/robust-{user}/{name}"))
+/// On the machines there is no session of the user's, and so no folder at run time; each daemon has one of its own there.
+fn local(name: &str) -> Result<PathBuf, CliError> {
+    let home = state_home().map_err(|e| CliError::Usage(e.to_string()))?;
+    Ok(home.join(name))
 }
 
 /// Nodes of machines with slots, as the job file has them: without what `[ha]` puts before them.

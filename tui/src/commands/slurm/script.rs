@@ -147,7 +147,7 @@ mod tests {
             name: "demo".to_owned(),
             job: PathBuf::from("/shared/it's a job.toml"),
             robustd: PathBuf::from("/opt/robustd"),
-            local: PathBuf::from("/tmp/robust-1/demo"),
+            local: PathBuf::from("/home/a/.local/state/robust/demo"),
             options: vec!["--metrics".to_owned(), "127.0.0.1:1".to_owned()],
             sbatch: vec!["--partition".to_owned(), "gpu".to_owned()],
             machines: names.iter().map(machine).collect(),

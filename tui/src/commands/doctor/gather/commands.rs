@@ -2,7 +2,7 @@
 use super::super::facts::{CommandFacts, EngineFacts, Found, HiddenFacts};
 use super::{job, network};
 use indicatif::ProgressBar;
-use robust_proto::endpoint::named_cache_dir;
+use robust_proto::endpoint::cache_dir;
 use robust_shared::ids::Role;
 use robust_shared::job::{
     AgentCommand, Dtype, EngineKind, EngineWeights, Job, Placeholder, RolloutCommand, Service,
@@ -98,7 +98,7 @@ fn readable(job: &Job, user: &str) -> Option<(PathBuf, Found<()>)> {
     let user = User::find(user).ok()?;
     let made = || {
         let tokenizer = std::fs::read(&job.data.tokenizer).ok()?;
-        Some(job.warmup_folder(&named_cache_dir()?, &tokenizer))
+        Some(job.warmup_folder(&cache_dir().ok()?, &tokenizer))
     };
     let model = job.model.path.clone().or_else(made)?;
     let read = user.reads(&model).map_err(|error| error.to_string());
