@@ -537,7 +537,7 @@ fn a_job_of_the_manifests_ends_with_its_jobs_complete() {
     });
     let completed = |pod: &&str| site.cluster.log(pod).contains("completed");
     assert!(
-        CONTROLLERS.iter().any(|pod| completed(&pod)),
+        CONTROLLERS.iter().any(|pod| completed(pod)),
         "{}",
         site.cluster.logs()
     );

@@ -1,6 +1,7 @@
 //! What the control plane and those who speak with it prove themselves by.
 
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -41,8 +42,11 @@ impl Papers {
             fs::write(&path, text).unwrap();
             path
         };
-        // Nothing but this machine's loopback address takes it, for as long as the test runs.
-        let token = format!("test-{}", std::process::id());
+        // Who has it may do everything, as root: other users of this machine must not guess it.
+        let mut random = [0; 32];
+        let mut source = fs::File::open("/dev/urandom").unwrap();
+        source.read_exact(&mut random).unwrap();
+        let token: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         Self {
             authority: write("authority.pem", root.pem()),
             certificate: write("certificate.pem", own.pem()),

@@ -22,16 +22,16 @@ pub struct CreateTokenArgs {
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
     /// Make an operator's own, to be shown with --connect: the audit log names NAME
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["node", "viewer", "break_glass"])]
+    #[arg(long, value_name = "NAME", group = "person", conflicts_with = "node")]
     pub operator: Option<String>,
     /// Make a viewer's own, from the file that robustd has as --viewer-token-file
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["node", "break_glass"])]
+    #[arg(long, value_name = "NAME", group = "person", conflicts_with = "node")]
     pub viewer: Option<String>,
     /// Make the own token of somebody who may break the glass, from robustd's --break-glass-token-file
-    #[arg(long, value_name = "NAME", conflicts_with = "node")]
+    #[arg(long, value_name = "NAME", group = "person", conflicts_with = "node")]
     pub break_glass: Option<String>,
     /// The token that a person's is made of, which all of the kind have [default for an operator: STATE/token]
-    #[arg(long, value_name = "FILE", conflicts_with = "node")]
+    #[arg(long, value_name = "FILE", requires = "person")]
     pub from: Option<PathBuf>,
     /// How long it is good: 30min, 1h, 7d, at most 30d [default: 1h, a person's 30d]
     #[arg(long, value_name = "TIME", value_parser = duration)]

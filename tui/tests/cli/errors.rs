@@ -156,6 +156,11 @@ fn an_operator_gets_a_token_of_his_own_which_ends_with_its_time() {
         (&["--operator", "bob", &from], "is the own token of alice"),
         (&["--operator", "bob", "--ttl", "31d"], "30d at most"),
         (&["--operator", "bob", "--node", "b"], "cannot be used with"),
+        (
+            &["--operator", "bob", "--viewer", "bob"],
+            "cannot be used with",
+        ),
+        (&[&from], "--operator"),
     ] {
         let output = create(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");

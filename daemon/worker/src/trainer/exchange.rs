@@ -76,32 +76,36 @@ impl Remote {
     }
 }
 
+/// Numbers of regions were counted from 1 in earlier builds, whose notices name none; drawn at random from 2^64 none is so
+/// small.
+const COUNTED: u64 = 1 << 32;
+
 /// That a rank's gradient of a step can be fetched: four little-endian numbers of 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Notice {
     generation: u64,
     step: u64,
     rank: u32,
-    /// The number of the region that it is in.
-    region: u64,
+    /// The number of the region that it is in; absent from a rank of an earlier build.
+    region: Option<u64>,
 }
 
 impl Notice {
     fn to_bytes(self) -> Vec<u8> {
-        let Self {
-            generation,
-            step,
-            rank,
-            region,
-        } = self;
-        let numbers = [generation, step, rank.into(), region];
-        numbers.map(u64::to_le_bytes).concat()
+        let numbers = [self.generation, self.step, self.rank.into()];
+        let numbers = numbers.into_iter().chain(self.region);
+        numbers.flat_map(u64::to_le_bytes).collect()
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (numbers, rest) = bytes.as_chunks::<8>();
-        let numbers: &[[u8; 8]; 4] = numbers.try_into().ok()?;
-        let [generation, step, rank, region] = numbers.map(u64::from_le_bytes);
+        let numbers: Vec<u64> = numbers.iter().map(|n| u64::from_le_bytes(*n)).collect();
+        let (&[generation, step, rank], region) = numbers.split_first_chunk()?;
+        let region = match region {
+            [] => None,
+            [region] => Some(*region),
+            _ => return None,
+        };
         let rank = u32::try_from(rank).ok().filter(|_| rest.is_empty())?;
         Some(Self {
             generation,
@@ -111,10 +115,11 @@ impl Notice {
         })
     }
 
-    /// Whether one of these said it, or whoever was told of its regions.
+    /// Whether one of these said it, or somebody who was told of its regions.
     fn is_of(&self, remotes: &[Remote]) -> bool {
         let remote = remotes.iter().find(|remote| remote.rank == self.rank);
-        remote.is_some_and(|remote| remote.region_of(self.step).region == self.region)
+        let known = remote.map(|remote| remote.region_of(self.step).region);
+        known.is_some_and(|known| self.region.map_or(known < COUNTED, |named| named == known))
     }
 }
 
@@ -246,7 +251,7 @@ impl Exchange {
             generation: self.generation,
             step,
             rank: self.rank,
-            region,
+            region: Some(region),
         };
         let notice = notice.to_bytes();
         let (rank, told) = (remote.rank, self.transport.notify(remote.addr, &notice));
@@ -401,7 +406,7 @@ mod tests {
             generation: 7,
             step,
             rank: 1,
-            region,
+            region: Some(region),
         };
         let real = |step: usize| other.regions[step % 2].key().region;
         let hears = |exchange: &mut Exchange, bytes: &[u8]| {
@@ -425,5 +430,30 @@ mod tests {
         };
         assert_eq!(hears(&mut exchange, &earlier.to_bytes()), BTreeSet::new());
         assert_eq!(hears(&mut exchange, &known), BTreeSet::from([(3, 1)]));
+    }
+
+    #[test]
+    fn a_rank_of_an_earlier_build_whose_regions_are_counted_names_none() {
+        let (one, other) = (Rank::new(), Rank::new());
+        let mut exchange = Exchange::new(one.transport.clone(), 7, 0, Duration::from_secs(5));
+        let counted = |exposed: &Exposed, region| RegionKey {
+            region,
+            ..*exposed.key()
+        };
+        let mut former = other.as_peer(1);
+        for (at, region) in former.gradients.iter_mut().enumerate() {
+            region.key = counted(&other.regions[at], 4 + at as u64).to_bytes();
+        }
+        let notice = Notice {
+            generation: 7,
+            step: 3,
+            rank: 1,
+            region: None,
+        };
+        for (peer, heard) in [(other.as_peer(1), false), (former, true)] {
+            exchange.set_peers(&[one.as_peer(0), peer], BYTES).unwrap();
+            exchange.note(Some(notice.to_bytes()));
+            assert_eq!(exchange.ready.contains(&(3, 1)), heard);
+        }
     }
 }

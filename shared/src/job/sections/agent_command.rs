@@ -21,8 +21,8 @@ pub struct AgentCommand {
     /// robustd that is root can start programs as others; from them it hides its state directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// Whether it reaches the network, and whatever else listens on its machine. What it needs of the job goes through a
-    /// Unix socket: an environment that needs no more of the world is best without.
+    /// Whether it reaches addresses and ports, of its machine and of others. What it needs of the job goes through a Unix
+    /// socket, which is a file: an environment that needs no more of the world is best without.
     #[serde(default = "networked", skip_serializing_if = "is_networked")]
     pub network: bool,
     /// Variables of its environment, with placeholders.
