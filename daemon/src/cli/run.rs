@@ -46,6 +46,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixListener;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 async fn measure(args: BenchArgs) -> Result<ExitCode, Failure> {
@@ -209,6 +210,8 @@ struct Daemon {
     logging: Logging,
     /// The term, where there are several controllers.
     lead: Option<Arc<Lead>>,
+    /// The others, as it sees them.
+    controllers: Option<watch::Receiver<v1::Controllers>>,
     past: Past,
     clock: Clock,
     feeds: Feeds,
@@ -246,8 +249,9 @@ impl Daemon {
             clock.now(),
             before,
         );
-        if let Some(lead) = &lead {
-            feeds.led_by(lead.controllers());
+        let controllers = lead.as_ref().map(|lead| lead.controllers());
+        if let Some(controllers) = &controllers {
+            feeds.led_by(controllers.clone());
         }
         let (events, heard) = unbounded_channel();
         let operators = Tell::into_channel(&events);
@@ -314,6 +318,7 @@ impl Daemon {
             quota,
             logging,
             lead,
+            controllers,
             past,
             clock,
             feeds,
@@ -449,7 +454,7 @@ impl Daemon {
         if let Some(remote) = &prepared.log {
             let store = FileStore::new(remote, &job.job.name);
             let most = job.store.copy_files_up_to_bytes();
-            let controllers = self.lead.as_ref().map(|lead| lead.controllers());
+            let controllers = self.controllers.clone();
             tokio::spawn(put_missing(files.clone(), store, most, controllers));
         }
         files
