@@ -224,7 +224,7 @@ docs:
 
 deny:
 	@scripts/deny.sh check licenses bans sources
-	@scripts/deny.sh --manifest-path tests/fuzz/Cargo.toml --all-features check --config deny.toml licenses bans sources
+	@scripts/deny.sh --manifest-path tests/fuzz/Cargo.toml --all-features --config deny.toml check licenses bans sources
 
 # Known holes in what is linked, against the database of today (network). An exception in deny.toml whose day
 # has passed fails, so that somebody looks again.
@@ -232,7 +232,7 @@ advisories:
 	@today=$$(date +%F); grep -oE 'until [0-9]{4}-[0-9-]+' deny.toml | while read -r _ day; do \
 	  [[ "$$day" > "$$today" ]] || { echo "deny.toml: the exception until $$day has to be looked at again" >&2; exit 1; }; done
 	@scripts/deny.sh check advisories
-	@scripts/deny.sh --manifest-path tests/fuzz/Cargo.toml --all-features check --config deny.toml advisories
+	@scripts/deny.sh --manifest-path tests/fuzz/Cargo.toml --all-features --config deny.toml check advisories
 
 clean:
 	$(CARGO) clean

@@ -267,7 +267,7 @@ mod tests {
         let stalls = Body::from_stream(pending::<Result<Bytes, Infallible>>());
         let asked = said(&room, asks(Method::POST, "/generate", stalls));
         let answered = tokio::time::timeout(2 * BODY_WITHIN, asked).await;
-        let answered = answered.expect("it is answered");
+        let answered = answered.unwrap();
         assert_eq!(answered.status(), StatusCode::REQUEST_TIMEOUT);
         assert_eq!(room.requests.available_permits(), 1);
     }
