@@ -9,7 +9,6 @@ use crate::error::LogError;
 use crate::keys;
 use blake3::{Hash, Hasher};
 use bytes::Bytes;
-use futures::TryStreamExt;
 use object_store::path::Path as Key;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutPayload, WriteMultipart};
 use robust_remote::Remote;
@@ -22,6 +21,8 @@ use tokio::task::spawn_blocking;
 /// A part of an object that is put in parts; stores want at least 5 MiB, and take 10,000 of them.
 const PART_BYTES: u64 = 8 << 20;
 const PARTS: u64 = 9_000;
+/// Bytes that one request brings: few enough for a slow line, and for the memory that they take.
+const RANGE_BYTES: u64 = 16 << 20;
 /// Parts on their way at a time.
 const IN_FLIGHT: usize = 4;
 
@@ -31,6 +32,9 @@ pub enum FileError {
     /// The object store.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// There is no object store to fetch from.
+    #[error("the job has no `store.remote_log`")]
+    NoStore,
     /// It is not there (yet).
     #[error("{key} is not in the object store")]
     NotThere {
@@ -174,39 +178,58 @@ impl FileStore {
         came: &mut (dyn FnMut(u64) + Send),
     ) -> Result<(), FileError> {
         let key = self.key(&content.blake3);
-        let reading = LogError::store("read", &key);
-        let got = match self.store.get(&key).await {
-            Ok(got) => got,
+        match self.store.head(&key).await {
+            Ok(found) if found.size == content.bytes => {}
+            Ok(_) => return self.damaged(&key).await,
             Err(Error::NotFound { .. }) => {
                 let key = format!("{}/{}", self.url, content.blake3);
                 return Err(FileError::NotThere { key });
             }
-            Err(error) => return Err(reading(error).into()),
-        };
+            Err(error) => return Err(LogError::store("look at", &key)(error).into()),
+        }
         let name = to.file_name().unwrap_or_default().to_string_lossy();
         let partial = to.with_file_name(format!(".{name}.part"));
-        let made = partial.clone();
+        let placed = self.bring(content, &partial, to, came).await;
+        if placed.is_err() {
+            // It takes room that others need, and the next try begins anew.
+            drop(std::fs::remove_file(&partial));
+        }
+        placed
+    }
+
+    /// Ranges of the object, one after the other: a request has a bound in time, which a large file would not keep.
+    async fn bring(
+        &self,
+        content: &Content,
+        partial: &Path,
+        to: &Path,
+        came: &mut (dyn FnMut(u64) + Send),
+    ) -> Result<(), FileError> {
+        let key = self.key(&content.blake3);
+        let made = partial.to_owned();
         let made = blocking(move || File::create(made)).await;
-        let mut open = (made.map_err(FileError::local(&partial))?, Hasher::new());
-        let (mut stream, mut total) = (got.into_stream(), 0u64);
-        while let Some(bytes) = stream.try_next().await.map_err(&reading)? {
-            total += bytes.len() as u64;
-            if total > content.bytes {
-                break;
-            }
+        let mut open = (made.map_err(FileError::local(partial))?, Hasher::new());
+        let mut total = 0;
+        while total < content.bytes {
+            let range = total..content.bytes.min(total + RANGE_BYTES);
+            let bytes = self.store.get_range(&key, range).await;
+            let bytes = bytes.map_err(LogError::store("read", &key))?;
             let length = bytes.len() as u64;
+            if length == 0 {
+                // It became shorter since it was looked at.
+                return self.damaged(&key).await;
+            }
+            total += length;
             open = write(open, bytes)
                 .await
-                .map_err(FileError::local(&partial))?;
+                .map_err(FileError::local(partial))?;
             came(length);
         }
         let (file, hasher) = open;
         if (total, hasher.finalize()) != (content.bytes, content.blake3) {
-            drop(file);
-            drop(std::fs::remove_file(&partial));
             return self.damaged(&key).await;
         }
-        let (from, whole) = (partial.clone(), to.to_owned());
+        let (from, whole) = (partial.to_owned(), to.to_owned());
         let placed = blocking(move || {
             file.sync_all()?;
             std::fs::rename(from, &whole)?;
@@ -326,7 +349,14 @@ mod tests {
     #[tokio::test]
     async fn files_of_every_size_come_back_as_they_were() {
         let site = Site::new();
-        for length in [0, 5, PART_BYTES - 1, PART_BYTES, 2 * PART_BYTES + 7] {
+        for length in [
+            0,
+            5,
+            PART_BYTES - 1,
+            PART_BYTES,
+            RANGE_BYTES,
+            RANGE_BYTES + 7,
+        ] {
             let bytes = bytes_of(length);
             let (path, content) = site.write("f", &bytes);
             assert!(!site.files.has(&content).await.unwrap());

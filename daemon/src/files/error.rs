@@ -1,4 +1,5 @@
 //! Why the files of a job are not there.
+use super::size;
 use crate::state::StateDirError;
 use blake3::Hash;
 use robust_grouplog::FileError;
@@ -79,6 +80,19 @@ pub enum FilesError {
     /// A file is nowhere.
     #[error("{0}")]
     Lacks(Box<Lacks>),
+    /// The disk has no room for a copy.
+    #[error(
+        "{}: a file of the job has {}, and of the {} that are free there 1 GiB is kept for the controller itself: make room, \
+         or let the file be at the path of the job file", path.display(), size(*bytes), size(*free)
+    )]
+    NoRoom {
+        /// Where the copy would be.
+        path: PathBuf,
+        /// What it takes.
+        bytes: u64,
+        /// What is free there.
+        free: u64,
+    },
     /// The record of the job's files cannot be used.
     #[error("{path}: the record of the job's files cannot be read: {why}")]
     Record {

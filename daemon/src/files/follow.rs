@@ -10,6 +10,8 @@ use tokio::time::sleep;
 /// Between two looks, of one that has everything and of one that lacks something.
 const LOOK: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_secs(1);
+/// The same of one to which nothing comes though it tries again and again, at most.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What a controller has of its job's files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,10 +61,17 @@ impl Following {
                 known: None,
                 said: String::new(),
             };
+            let mut pause = RETRY;
             loop {
+                let before = round.told.borrow().clone();
                 round.turn().await;
-                let has_all = round.told.borrow().has_all();
-                sleep(if has_all { LOOK } else { RETRY }).await;
+                let now = round.told.borrow().clone();
+                // Each try costs the store requests, and the log lines.
+                pause = match now.lacks > 0 && now == before && round.known.is_some() {
+                    true => (pause * 2).min(PATIENCE),
+                    false => RETRY,
+                };
+                sleep(if now.has_all() { LOOK } else { pause }).await;
             }
         });
         Self { standing, looking }

@@ -11,6 +11,8 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+/// What a fetch leaves free on the disk, on which the controller's store is, too.
+const KEPT_FREE: u64 = 1 << 30;
 /// How far a long fetch is, is said so often.
 const SAID: Duration = Duration::from_secs(10);
 
@@ -66,13 +68,13 @@ impl Holder {
         came: &mut (dyn FnMut(u64) + Send),
     ) -> Result<(), FilesError> {
         let Some(store) = &self.store else {
-            let key = "a job without `store.remote_log`: it".to_owned();
-            return Err(self.lacks(file, FileError::NotThere { key }));
+            return Err(self.lacks(file, FileError::NoStore));
         };
         let folder = self.state.files().join(file.kind.folder());
         make_private_dir(&self.state.files())?;
         make_private_dir(&folder)?;
         remove_others(&folder, manifest.of(file.kind))?;
+        room_for(&folder, file.bytes)?;
         let at = folder.join(&file.name);
         debug_assert_eq!(copies(&self.state).file(file).as_ref(), Some(&at));
         let (begun, mut said, mut total) = (Instant::now(), Instant::now(), 0);
@@ -105,6 +107,23 @@ impl Holder {
             named: self.paths.file(file).filter(|_| !self.paths.made),
             source,
         }))
+    }
+}
+
+/// Whether the disk takes so many bytes, and the controller's own store goes on having some.
+fn room_for(folder: &Path, bytes: u64) -> Result<(), FilesError> {
+    let disk = rustix::fs::statvfs(folder).map_err(|error| FilesError::Local {
+        path: folder.to_owned(),
+        source: error.into(),
+    })?;
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    match bytes.saturating_add(KEPT_FREE) <= free {
+        true => Ok(()),
+        false => Err(FilesError::NoRoom {
+            path: folder.to_owned(),
+            bytes,
+            free,
+        }),
     }
 }
 

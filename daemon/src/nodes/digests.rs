@@ -95,8 +95,12 @@ impl Digests {
 
 fn is_settled(path: &Path) -> io::Result<bool> {
     let changed = fs::metadata(path)?.modified()?;
-    let age = SystemTime::now().duration_since(changed);
-    Ok(age.is_ok_and(|age| age > SETTLED))
+    // A time to come is of a clock that is ahead: a change now would not have it.
+    let away = match SystemTime::now().duration_since(changed) {
+        Ok(age) => age,
+        Err(ahead) => ahead.duration(),
+    };
+    Ok(away > SETTLED)
 }
 
 #[cfg(test)]
@@ -136,6 +140,15 @@ mod tests {
             of(),
             digest(b"fresj"),
             "one that just changed is not trusted"
+        );
+        let to_come = SystemTime::now() + Duration::from_secs(3600);
+        write(b"ahead", to_come);
+        assert_eq!(of(), digest(b"ahead"));
+        write(b"AHEAD", to_come);
+        assert_eq!(
+            of(),
+            digest(b"ahead"),
+            "of a server whose clock is ahead: known"
         );
         fs::remove_file(&path).unwrap();
         assert!(Digests::new(kept).of(&path).is_err());
