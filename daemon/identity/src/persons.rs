@@ -10,6 +10,8 @@
 //! Who has the one that it is made of can make one in anybody's name; who has one can make none. Before its end it is
 //! taken back with the one that it is made of.
 
+use rustls::pki_types::UnixTime;
+
 /// Names are a label of a DNS name, as TLS wants it.
 const LONGEST_NAME: usize = 32;
 const DOMAIN: &str = "person.robust.internal";
@@ -57,6 +59,11 @@ impl Person {
     /// When it ends, in seconds of Unix time.
     pub fn until_s(&self) -> u64 {
         self.until_s
+    }
+
+    /// Whether that is past.
+    pub fn is_over(&self) -> bool {
+        self.until_s <= UnixTime::now().as_secs()
     }
 
     /// His token, made of the one that all of his kind have.

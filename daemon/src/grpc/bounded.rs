@@ -111,7 +111,7 @@ impl Place {
     ) -> Option<Self> {
         let of_viewers = match rights {
             Rights::Viewer => Some(viewers.try_acquire_owned().ok()?),
-            Rights::Operator | Rights::BreakGlass | Rights::Role => None,
+            Rights::Operator | Rights::BreakGlass | Rights::Role | Rights::Over => None,
         };
         caller.proves();
         Some(Self {

@@ -181,7 +181,7 @@ async fn refused(audit: Audit, caller: &Caller, what: String) -> Status {
     let (who, why) = (caller.who(), caller.rights().falls_short_of(&what));
     let status = match caller.rights() {
         Rights::Operator | Rights::BreakGlass => Status::unimplemented(why.clone()),
-        Rights::Viewer | Rights::Role => Status::permission_denied(why.clone()),
+        Rights::Viewer | Rights::Role | Rights::Over => Status::permission_denied(why.clone()),
     };
     let logged = tokio::task::spawn_blocking(move || audit.refused(&who, &what, &why)).await;
     if let Ok(Err(error)) = logged {

@@ -6,6 +6,7 @@
 //! | who breaks the glass | a token that was proven | yes | yes, logged; faults on a protected job too |
 //! | a viewer | a token that was proven | yes | no, logged |
 //! | a role | the kernel's | no, logged | no, logged |
+//! | a person whose token is over | a token that was proven | no, logged | no, logged |
 use super::bounded::Place;
 use crate::launcher::is_of_a_role;
 use robust_identity::Person;
@@ -25,6 +26,8 @@ pub enum Rights {
     Viewer,
     /// Nothing: it is a process of a role, or may be.
     Role,
+    /// Nothing any more: the token of a person, who is still connected, is over.
+    Over,
 }
 
 /// What a method does with the job.
@@ -121,9 +124,12 @@ impl Caller {
         Self::new(Peer::Local(peer), rights)
     }
 
-    /// What it may.
+    /// What it may now.
     pub fn rights(&self) -> Rights {
-        self.rights
+        match &self.peer {
+            Peer::Tcp(_, Some(person), _) if person.is_over() => Rights::Over,
+            Peer::Tcp(..) | Peer::Local(_) => self.rights,
+        }
     }
 
     /// Who it is, by the kernel's word or by the token that was proven.
@@ -161,6 +167,7 @@ impl Rights {
             Self::BreakGlass => "break-glass",
             Self::Viewer => "viewer",
             Self::Role => "role",
+            Self::Over => "former",
         }
     }
 
@@ -183,6 +190,10 @@ impl Rights {
                  a token"
             ),
             Self::Viewer => format!("{what} needs an operator's rights; this token may only look"),
+            Self::Over => format!(
+                "{what} needs a token that is not over; whoever has the daemon's makes another with `robustctl token \
+                 create`"
+            ),
             Self::Operator | Self::BreakGlass => format!("{what} is no method of this daemon"),
         }
     }
@@ -228,10 +239,23 @@ mod tests {
                 Rights::BreakGlass,
                 Rights::Viewer,
                 Rights::Role,
+                Rights::Over,
             ];
             let ways = all.map(|r| r.to(method));
-            let shown = [Way::Through, Way::Through, Way::Through, Way::Refused];
-            let changed = [Way::Logged, Way::Logged, Way::Refused, Way::Refused];
+            let shown = [
+                Way::Through,
+                Way::Through,
+                Way::Through,
+                Way::Refused,
+                Way::Refused,
+            ];
+            let changed = [
+                Way::Logged,
+                Way::Logged,
+                Way::Refused,
+                Way::Refused,
+                Way::Refused,
+            ];
             assert_eq!(ways == shown, looks, "{method}");
             assert_eq!(ways == changed, changes, "{method}");
         }

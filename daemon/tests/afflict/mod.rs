@@ -3,6 +3,7 @@ use super::*;
 use nix::sys::signal::Signal;
 use robust_identity::Person;
 use robustd::launcher::proc_stat::ProcStat;
+use std::time::{SystemTime, UNIX_EPOCH};
 use tonic::Code;
 use tonic::transport::Channel;
 
@@ -160,6 +161,26 @@ async fn a_protected_job_is_struck_by_who_knows_it_and_a_viewer_only_looks() {
         let denied = own.inject(inject("kill", "agent", "")).await.unwrap_err();
         assert_eq!(denied.code(), code, "{denied}");
     }
+    // One that ends while its connection is open: from then on nothing is answered there.
+    let now_s = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_secs();
+    let ends = Person::new("operator", "dave", now_s + 3).unwrap();
+    let mut ends = site.control_by(&ends.token(&operators)).await.unwrap();
+    let until = Instant::now() + Duration::from_secs(30);
+    let denied = loop {
+        assert!(Instant::now() < until, "it is answered still");
+        if let Err(denied) = ends.get_status(v1::GetStatusRequest {}).await {
+            break denied;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    assert_eq!(denied.code(), Code::PermissionDenied, "{denied}");
+    assert!(
+        denied.message().contains("a token that is not over"),
+        "{denied}"
+    );
     let over = Person::new("operator", "carol", 1_700_000_000).unwrap();
     assert!(site.control_by(&over.token(&operators)).await.is_err());
     let entries = audited(&mut control).await;

@@ -13,7 +13,7 @@ use robust_proto::v1;
 use robust_proto::v1::control_client::ControlClient;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
@@ -295,9 +295,8 @@ pub fn read_token(token_file: &Path) -> Result<String, CliError> {
 /// Proves to have the token of that file.
 fn caller_of(token_file: &Path) -> Result<Caller, CliError> {
     let token = read_token(token_file)?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
     if let Some(person) = Person::of_token(&token)
-        && person.until_s() <= now.unwrap_or_default().as_secs()
+        && person.is_over()
     {
         let text = format!(
             "the token of {} in {} is over since {}; whoever has the daemon's makes another with \
