@@ -506,6 +506,9 @@ fn a_job_of_the_manifests_outlives_its_leader_a_machine_and_a_drain() {
         stuck["metadata"]["deletionTimestamp"].is_string(),
         "{stuck}"
     );
+    // Until somebody says that the machine is gone.
+    let gone = site.api().delete(&format!("/api/v1/nodes/{machine}"), None);
+    gone.unwrap();
 
     // A node is drained: its roles move before it leaves, and nothing is lost with it. There is room for its successor at
     // once, which has to wait for its name.
@@ -527,6 +530,16 @@ fn a_job_of_the_manifests_outlives_its_leader_a_machine_and_a_drain() {
     let successor = site.node_pod(drained, Some(&pods[drained])).unwrap();
     assert_eq!(site.cluster.machine_of(&successor).as_deref(), Some("m4"));
     site.until("the job to go on", |_, s| step(s) > step(&left));
+    let follows = format!("follows; {third} leads it");
+    site.wait(
+        "the lost machine's controller to follow from another one",
+        || {
+            let machine = site.cluster.machine_of(&second)?;
+            let log = site.cluster.log(&second);
+            let last = log.rsplit(" leads, in epoch ").next()?;
+            (last.contains(&follows)).then_some(machine)
+        },
+    );
 }
 
 #[test]
@@ -540,9 +553,9 @@ fn a_job_of_the_manifests_ends_with_its_jobs_complete() {
         let is_over = |job: &Value| job["status"]["succeeded"] == 1;
         (all.len() == NODES && all.iter().all(is_over)).then_some(())
     });
-    let completed = |pod: &&str| site.cluster.log(pod).contains("completed");
+    let completed = |pod: &str| site.cluster.log(pod).contains("completed");
     assert!(
-        CONTROLLERS.iter().any(|pod| completed(&pod)),
+        CONTROLLERS.iter().any(|pod| completed(pod)),
         "{}",
         site.cluster.logs()
     );
