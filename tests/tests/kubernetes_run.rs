@@ -506,22 +506,40 @@ fn a_job_of_the_manifests_outlives_its_leader_a_machine_and_a_drain() {
         stuck["metadata"]["deletionTimestamp"].is_string(),
         "{stuck}"
     );
+    // Until somebody says that the machine is gone.
+    let gone = site.api().delete(&format!("/api/v1/nodes/{machine}"), None);
+    gone.unwrap();
 
-    // A node is drained: its roles move before it leaves, and nothing is lost with it.
+    // A node is drained: its roles move before it leaves, and nothing is lost with it. There is room for its successor at
+    // once, which has to wait for its name.
+    site.cluster.add("m4");
     let drained = (0..NODES)
         .find(|n| *n != lost && on(&back, &format!("node-{n}")) > 0)
         .unwrap();
     let name = format!("node-{drained}");
     site.delete(&pods[drained]);
-    let (_, left) = site.until("the drained node's roles to run elsewhere", |leader, s| {
-        leader == third && on(s, &name) == 0 && is_whole(s) && step(s) > step(&back) + 1
+    site.wait("the drained pod to be gone", || {
+        let all = site.pods();
+        let is_it = |pod: &Value| pod["metadata"]["name"] == *pods[drained];
+        (!all.iter().any(is_it)).then_some(())
+    });
+    let (_, left) = site.until("all roles to run, and the node to be back", |leader, s| {
+        leader == third && is_here(s, &name) && is_whole(s) && step(s) > step(&back) + 1
     });
     assert_eq!(incidents(&left), known, "{left}\n{}", site.cluster.logs());
-    site.wait("the drained pod to be replaced", || {
-        site.node_pod(drained, Some(&pods[drained]))
-    });
-    let (_, last) = site.until("the drained node to be back", |_, s| is_here(s, &name));
-    site.until("the job to go on", |_, s| step(s) > step(&last));
+    let successor = site.node_pod(drained, Some(&pods[drained])).unwrap();
+    assert_eq!(site.cluster.machine_of(&successor).as_deref(), Some("m4"));
+    site.until("the job to go on", |_, s| step(s) > step(&left));
+    let follows = format!("follows; {third} leads it");
+    site.wait(
+        "the lost machine's controller to follow from another one",
+        || {
+            let machine = site.cluster.machine_of(&second)?;
+            let log = site.cluster.log(&second);
+            let last = log.rsplit(" leads, in epoch ").next()?;
+            (last.contains(&follows)).then_some(machine)
+        },
+    );
 }
 
 #[test]
@@ -535,7 +553,7 @@ fn a_job_of_the_manifests_ends_with_its_jobs_complete() {
         let is_over = |job: &Value| job["status"]["succeeded"] == 1;
         (all.len() == NODES && all.iter().all(is_over)).then_some(())
     });
-    let completed = |pod: &&str| site.cluster.log(pod).contains("completed");
+    let completed = |pod: &str| site.cluster.log(pod).contains("completed");
     assert!(
         CONTROLLERS.iter().any(|pod| completed(pod)),
         "{}",
