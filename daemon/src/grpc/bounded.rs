@@ -155,7 +155,7 @@ fn refusal(from: SocketAddr, error: &io::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
     use robust_http::MOST_UNPROVEN;
     use robust_identity::Holders;

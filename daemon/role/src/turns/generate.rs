@@ -426,6 +426,7 @@ async fn beginning(response: reqwest::Response) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
 
     /// An engine that refuses, and gives its reasons until nobody listens any more; whether that came.
