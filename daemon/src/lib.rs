@@ -11,6 +11,7 @@ pub mod bench;
 pub mod ckpt;
 pub mod cli;
 pub mod control;
+pub mod digests;
 pub mod driver;
 pub mod engines;
 pub mod files;

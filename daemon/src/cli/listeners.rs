@@ -2,12 +2,13 @@
 use super::checks::Prepared;
 use super::clients;
 use super::failure::Failure;
+use crate::files::JobFiles;
 use crate::grpc::{Joins, Rights, Token, Tokens, bind_tcp};
 use crate::links::RouteEvent;
 use crate::metrics::{self, IsKey, Metrics};
 use crate::nodes::{
-    Authorities, JobFiles, JobSecret, JobToken, JoinToken, Members, NodeHostService, NodeLinkEvent,
-    Sessions, Shards, unix_ms,
+    Authorities, JobSecret, JobToken, JoinToken, Members, NodeHostService, NodeLinkEvent, Sessions,
+    Shards, unix_ms,
 };
 use crate::router::{self, Serving};
 use crate::state::{Readers, StateDir, read_private};

@@ -3,7 +3,7 @@ use super::error::{FilesError, Lacks};
 use super::look::{Located, Look, Paths, copies, look};
 use super::manifest::{Manifest, Needed};
 use super::size;
-use crate::nodes::Digests;
+use crate::digests::Digests;
 use crate::state::{StateDir, make_private_dir, remove_if_there};
 use robust_grouplog::{FileError, FileStore};
 use std::collections::BTreeSet;

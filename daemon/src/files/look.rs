@@ -1,7 +1,7 @@
 //! Which of a job's files a machine has.
 use super::error::{Differs, FilesError};
 use super::manifest::{Kind, Manifest, Needed};
-use crate::nodes::Digests;
+use crate::digests::Digests;
 use crate::state::StateDir;
 use robust_ckpt::WeightFiles;
 use robust_shared::job::Job;

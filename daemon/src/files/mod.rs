@@ -1,5 +1,5 @@
 //! The files that a job is made of (prompts, tokenizer, model): on every controller before it may lead, and on whichever
-//! machine the job goes on (CLUSTER.md 1.6-6).
+//! machine the job goes on.
 //!
 //! ```text
 //!  the leader   hashes what its job file names ──► STATE/files.json: name, size, BLAKE3 of each ──► the job's log
@@ -28,14 +28,16 @@ mod holder;
 mod look;
 mod manifest;
 mod put;
+mod served;
 
 pub use error::{Differs, FilesError, Lacks};
 pub use follow::{Following, Standing};
 pub use holder::Holder;
 pub use look::{Located, Look, Paths};
-pub(crate) use look::{PROMPTS, TOKENIZER};
 pub use manifest::{Kind, Manifest, Needed};
 pub use put::put_missing;
+pub(crate) use served::parts;
+pub use served::{JobFiles, PART_BYTES};
 
 /// Bytes, for people.
 fn size(bytes: u64) -> String {

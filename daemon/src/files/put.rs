@@ -1,6 +1,6 @@
 //! The leader puts the files of its job into the object store.
+use super::served::JobFiles;
 use super::size;
-use crate::nodes::JobFiles;
 use robust_grouplog::{FileError, FileStore};
 use robust_proto::v1;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! A machine that has the files of a job, and others that get them.
 #![allow(clippy::unwrap_used, clippy::panic)]
 use super::*;
-use crate::nodes::{Digests, JobFiles};
+use crate::digests::Digests;
 use crate::state::{StateDir, write_private};
 use crate::store::Store;
 use robust_grouplog::FileStore;

@@ -1,6 +1,6 @@
 //! What a role needs of the job: fetched once, and again only where it differs.
 use super::Upstream;
-use crate::nodes::Digests;
+use crate::digests::Digests;
 use crate::state::{StateDir, StateDirError, make_private_dir, write_private};
 use robust_proto::v1;
 use robust_proto::v1::node_host_client::NodeHostClient;

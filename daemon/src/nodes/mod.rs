@@ -11,9 +11,7 @@
 //! down the stream.
 mod authorities;
 mod authority;
-mod digests;
 mod event;
-mod files;
 mod join_token;
 mod members;
 mod outgoing;
@@ -29,9 +27,7 @@ mod wanted;
 
 pub use authorities::{Authorities, AuthoritiesError, Held, Shows, Stage};
 pub use authority::{JobSecret, JobToken};
-pub use digests::Digests;
 pub use event::{NodeLinkEvent, NodeRefused};
-pub use files::{JobFiles, PART_BYTES};
 pub use join_token::{JoinToken, JoinTokenError};
 pub use members::{
     Created, LONGEST_NAME, LONGEST_TTL_S, Listed, ListedNode, Members, MembersError,

@@ -1,5 +1,5 @@
 //! A shard on its way to another node, in either direction.
-use super::PART_BYTES;
+use crate::files::PART_BYTES;
 use robust_ckpt::slot::{Image, Taken};
 use robust_ckpt::{CkptError, slot};
 use robust_proto::v1;

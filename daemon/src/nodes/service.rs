@@ -1,12 +1,12 @@
 //! The leader's service for nodes.
 use super::authority::JobToken;
-use super::files::parts;
 use super::members::{LONGEST_NAME, Members, MembersError};
 use super::proven::{Proven, TokenId};
 use super::sealed::Peer;
 use super::sessions::{OpenSession, Sessions};
 use super::shards::{ShardError, Shards};
-use super::{HANDSHAKE, JobFiles, NodeLinkEvent, NodeRefused, outgoing, unix_ms};
+use super::{HANDSHAKE, NodeLinkEvent, NodeRefused, outgoing, unix_ms};
+use crate::files::{JobFiles, parts};
 use crate::links::{LinkId, Via};
 use crate::store::Store;
 use crate::tell::Tell;

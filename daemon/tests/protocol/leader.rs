@@ -9,13 +9,15 @@ use robust_proto::v1::role_host_client::RoleHostClient;
 use robust_proto::v1::{self, LeaderMessage, NodeMessage};
 use robust_shared::ids::{Generation, Step};
 use robust_shared::job::Job;
+use robustd::digests::Digests;
 use robustd::driver::Event;
+use robustd::files::JobFiles;
 use robustd::grpc::{RoleHostService, bind_tcp, serve_nodes};
 use robustd::leases::Leases;
 use robustd::nodes::{
-    Authorities, Digests, IN_ALL, JobFiles, JobSecret, JoinToken, Members, NodeHostService,
-    NodeLinkEvent, NodeRefused, OF_ONE_ADDRESS, RankThere, SESSION_HEADER, Sessions, ShardDigests,
-    Shards, unix_ms,
+    Authorities, IN_ALL, JobSecret, JoinToken, Members, NodeHostService, NodeLinkEvent,
+    NodeRefused, OF_ONE_ADDRESS, RankThere, SESSION_HEADER, Sessions, ShardDigests, Shards,
+    unix_ms,
 };
 use robustd::state::StateDir;
 use robustd::store::Store;

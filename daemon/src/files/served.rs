@@ -1,6 +1,8 @@
 //! What every node needs of the job before it can start a role.
-use super::digests::Digests;
-use crate::files::{Differs, FilesError, Kind, Located, Manifest, Needed, PROMPTS, TOKENIZER};
+use super::error::{Differs, FilesError};
+use super::look::{Located, PROMPTS, TOKENIZER};
+use super::manifest::{Kind, Manifest, Needed};
+use crate::digests::Digests;
 use crate::state::StateDir;
 use crate::store::Store;
 use robust_ckpt::WeightFiles;
@@ -210,7 +212,7 @@ impl Known {
 }
 
 /// A file in parts; an error is the stream's last item.
-pub(super) fn parts(path: PathBuf) -> mpsc::Receiver<Result<v1::Part, Status>> {
+pub(crate) fn parts(path: PathBuf) -> mpsc::Receiver<Result<v1::Part, Status>> {
     let (sender, receiver) = mpsc::channel(AHEAD);
     tokio::task::spawn_blocking(move || {
         let failed = |e: io::Error| Status::not_found(format!("{}: {e}", path.display()));
