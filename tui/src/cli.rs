@@ -26,7 +26,7 @@ pub use bench::{
     BenchCommand, BenchConsoleArgs, BenchHostingArgs, BenchStateArgs, BenchStoreArgs,
     BenchWeightsArgs,
 };
-pub use ca::CaCommand;
+pub use ca::{CaCommand, InitCaArgs, IssueCaArgs};
 pub use ckpt::{CkptCommand, RemoteArgs};
 pub use doctor::DoctorArgs;
 pub use drill::DrillArgs;

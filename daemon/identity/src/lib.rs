@@ -18,6 +18,7 @@ mod outside;
 mod pem;
 mod persons;
 mod pooled;
+mod site;
 mod term;
 mod tls;
 mod verify;
@@ -32,6 +33,7 @@ pub use nodes::{Fingerprint, LIFE_OF_NODE, NodeAuthority, NodeCertificate, NodeK
 pub use outside::{DaemonKind, DaemonName, OUTSIDE, Outside, OutsideError, ShownChain, misnamed};
 pub use persons::{NoPerson, Person};
 pub use pooled::Pooled;
+pub use site::{SiteAuthority, SiteError};
 pub use term::Term;
 pub use tls::{Answering, Caller, Unsealed, answer_named, unsealed};
 pub use web::{EngineClient, EngineServer, FIRST_BYTE};

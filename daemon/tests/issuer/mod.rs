@@ -1,34 +1,26 @@
 //! An authority of a site, and the files that it writes for daemons.
 #![allow(clippy::unwrap_used)]
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use robust_identity::{DaemonName, Term};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Its certificate in PEM, and what it issues with.
-pub struct SiteAuthority {
-    pem: String,
-    issuer: Issuer<'static, KeyPair>,
-}
+/// As `robustctl ca init` makes one.
+pub struct SiteAuthority(robust_identity::SiteAuthority);
 
 impl SiteAuthority {
     pub fn new() -> Self {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        Self {
-            pem: params.self_signed(&key).unwrap().pem(),
-            issuer: Issuer::new(params, key),
-        }
+        Self(
+            robust_identity::SiteAuthority::new(Term::unbounded())
+                .unwrap()
+                .0,
+        )
     }
 
     /// A certificate for this URI, and its key.
     pub fn issue(&self, uri: &str) -> (String, String) {
-        let mut params = CertificateParams::default();
-        params.subject_alt_names = vec![SanType::URI(uri.try_into().unwrap())];
-        let key = KeyPair::generate().unwrap();
-        let own = params.signed_by(&key, &self.issuer).unwrap();
-        (own.pem(), key.serialize_pem())
+        let name = DaemonName::of(uri).unwrap();
+        self.0.issue(&name, Term::unbounded()).unwrap()
     }
 
     /// Writes a daemon's three files into this folder; the certificate.
@@ -39,7 +31,7 @@ impl SiteAuthority {
         fs::write(at_certificate, &certificate).unwrap();
         fs::write(&at_key, key).unwrap();
         fs::set_permissions(at_key, fs::Permissions::from_mode(0o640)).unwrap();
-        fs::write(at_authority, &self.pem).unwrap();
+        fs::write(at_authority, self.0.certificate()).unwrap();
         certificate
     }
 }

@@ -1,5 +1,5 @@
 //! `robustctl ca`: the authority that certifies nodes and roles.
-use super::{put, put_json};
+use super::{ca_site, put, put_json};
 use crate::cli::CaCommand;
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
@@ -10,14 +10,18 @@ use robust_proto::v1;
 
 /// Carries out what is asked for.
 pub async fn run(endpoint: &Endpoint, command: CaCommand, json: bool) -> Result<(), CliError> {
-    let mut client = endpoint.connect().await?;
     let reply = match command {
+        // These ask no daemon.
+        CaCommand::Init(args) => return ca_site::init(&args, json),
+        CaCommand::Issue(args) => return ca_site::issue(&args, json),
         CaCommand::Rotate(args) => {
             let request = v1::RotateAuthorityRequest { now: args.now };
+            let mut client = endpoint.connect().await?;
             endpoint.ask(client.rotate_authority(request)).await?
         }
         CaCommand::Show => {
             let request = v1::ShowAuthorityRequest {};
+            let mut client = endpoint.connect().await?;
             endpoint.ask(client.show_authority(request)).await?
         }
     };

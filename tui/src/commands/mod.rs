@@ -3,6 +3,7 @@ mod audit;
 mod audit_check;
 mod bench;
 mod ca;
+mod ca_site;
 mod ckpt;
 mod control;
 mod doctor;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod acts;
 mod alone;
+mod authority;
 mod control;
 mod doctor;
 mod errors;
