@@ -35,6 +35,16 @@ pub fn last_exception() -> Option<String> {
     last_line_of(&[Regex::new(EXCEPTION).ok()?])
 }
 
+/// What a program of C++ writes of an exception that nobody caught; a trace of its stack may follow, of many lines.
+const UNCAUGHT: &str = r"^what\(\):\s*";
+
+/// The last exception that nobody caught, of this life's program.
+pub fn last_uncaught() -> Option<String> {
+    let uncaught = Regex::new(UNCAUGHT).ok()?;
+    let line = last_line_of(std::slice::from_ref(&uncaught))?;
+    Some(uncaught.replace(&line, "").into_owned())
+}
+
 /// The line of a text that names an exception, the last one if there are several; else its last line. What follows that
 /// line explains it: torch adds how to debug errors of a device.
 pub fn exception_of(text: &str) -> Option<&str> {
@@ -166,6 +176,24 @@ mod tests {
         for line in ["no error: fine", "Error handling is on", "INFO errors: 0"] {
             assert_eq!(last_found(line, &exception), None, "{line}");
         }
+    }
+
+    #[test]
+    fn an_exception_that_nobody_caught_is_known_though_a_stack_follows() {
+        let text = "terminate called after throwing an instance of 'c10::DistBackendError'\n  what():  [Rank 0] Process group \
+                    watchdog thread terminated with exception: CUDA error: device-side assert triggered\nException raised \
+                    from c10_cuda_check_implementation at CUDAException.cpp:43 (most recent call first):\nframe #4: <unknown \
+                    function> + 0x129ecc (0x7f6f in libc.so.6)\n";
+        let uncaught = Regex::new(UNCAUGHT).unwrap();
+        let found = last_found(text, std::slice::from_ref(&uncaught)).unwrap();
+        assert!(
+            found.ends_with("CUDA error: device-side assert triggered"),
+            "{found}"
+        );
+        assert!(
+            uncaught.replace(&found, "").starts_with("[Rank 0]"),
+            "{found}"
+        );
     }
 
     #[test]

@@ -523,7 +523,7 @@ impl Shim {
                 // Written before the program ended, so it is there by now.
                 let told = exception_in(&self.error_file());
                 let told = told.or_else(|| log::last_line_of(&self.errors()));
-                let told = told.or_else(log::last_line);
+                let told = told.or_else(log::last_uncaught).or_else(log::last_line);
                 let reason = match told {
                     Some(exception) => format!("{death}: {exception}"),
                     None => death.to_string(),
