@@ -13,8 +13,8 @@
 //! ```
 //! - **What counts is the digest.** Paths are each machine's own: a leader that finds a file at another path than the one
 //!   before it, or has only the copy, names that one in `job.json`, and the job is the same.
-//! - **The record comes first.** It is in the log before the first node is welcomed, and so before a role reads any of the
-//!   files. That they are in the object store is no part of it: a model of some hundred gigabytes holds no job up, and whoever
+//! - **The record comes first.** It is in the log before the first node is welcomed, and so before a role of another machine
+//!   reads any of the files. That they are in the object store is no part of it: a model of some hundred gigabytes holds no job up, and whoever
 //!   lacks it meanwhile is not elected, and looks again. Copies are named by what they are, so that nothing is believed that
 //!   was not compared.
 //! - **Nobody has all of them:** then nobody leads, and each controller says what it lacks, and where that is looked for.
