@@ -51,10 +51,10 @@ async fn a_job_spans_three_daemons_and_all_of_them_end_with_it() {
 }
 
 #[tokio::test]
-async fn a_rank_that_dies_on_another_node_is_started_there_from_the_leaders_copy() {
+async fn a_rank_that_dies_on_another_node_is_started_there_from_another_ones_copy() {
     let cluster = three(1000);
     let before = cluster.wait_for("third step", |s| s.step >= 3).await;
-    // What the ranks there wrote is gone too: only the leader's copy is left.
+    // What the ranks there wrote is gone too: only the copy of another node is left.
     let shm = std::fs::canonicalize(cluster.file("state-b")).unwrap();
     let shm = robustd::state::snapshot_dir(&shm);
     cluster.signal_roles("b", Signal::SIGSTOP);
@@ -67,7 +67,7 @@ async fn a_rank_that_dies_on_another_node_is_started_there_from_the_leaders_copy
     let failed = |i: &v1::Incident| i.rule != "exit" || i.outcome == "failed";
     assert!(!status.incidents.iter().any(failed), "{status:#?}");
     let log = cluster.log("a");
-    assert!(log.contains(": from own memory"), "{log}");
+    assert!(log.contains(": from peer memory"), "{log}");
     assert!(!log.contains("passed over"), "{log}");
 }
 

@@ -128,6 +128,16 @@ impl Broken {
                 ..Default::default()
             };
             say(&self.stream.up, Up::Evidence(evidence));
+            // What its rank took was something else.
+            let shard = Some(v1::HeldShard {
+                step: 1,
+                generation: 1,
+                rank: victim.index,
+                bytes: 4096,
+                xxh3: Some(1),
+            });
+            let blake3 = vec![1; 32];
+            say(&self.stream.up, Up::Sent(v1::ShardSent { shard, blake3 }));
         }
     }
 

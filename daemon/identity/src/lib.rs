@@ -9,6 +9,7 @@
 //! name of the form `robust://JOB/role/17`.
 
 mod addresses;
+mod between;
 mod clients;
 mod engines;
 mod holders;
@@ -25,6 +26,7 @@ mod verify;
 mod web;
 
 pub use addresses::network;
+pub use between::Between;
 pub use clients::ClientsAuthority;
 pub use engines::{EngineKey, EngineKeys};
 pub use holders::{Door, Holders};

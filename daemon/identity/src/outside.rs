@@ -157,7 +157,7 @@ impl DaemonName {
     }
 
     /// The one in a certificate. It is read as by those who verify certificates, so that both see the same.
-    fn in_certificate(certificate: &CertificateDer<'_>) -> Result<Self, OutsideError> {
+    pub(crate) fn in_certificate(certificate: &CertificateDer<'_>) -> Result<Self, OutsideError> {
         let read = webpki::EndEntityCert::try_from(certificate).map_err(refused_setting)?;
         let uris: Vec<&str> = read.valid_uri_names().collect();
         let mut names = uris.iter().filter_map(|uri| Self::of(uri));

@@ -19,6 +19,7 @@ use tokio::sync::mpsc::UnboundedSender;
 #[derive(Clone)]
 pub struct Checkpointer {
     requests: Sender<(Request, Instant)>,
+    events: UnboundedSender<CkptEvent>,
     state: Arc<State>,
 }
 
@@ -41,31 +42,81 @@ impl Checkpointer {
         let worker = Worker {
             config,
             store,
-            events,
+            events: events.clone(),
             state: Arc::clone(&state),
             room: Room::default(),
         };
         std::thread::Builder::new()
             .name("checkpoints".to_owned())
             .spawn(move || worker.run(&receiver))?;
-        Ok(Self { requests, state })
+        Ok(Self {
+            requests,
+            events,
+            state,
+        })
     }
 
     /// Offers a committed step; never waits.
     pub fn offer(&self, request: Request) -> Offer {
-        if self.state.busy.swap(true, Ordering::AcqRel)
-            || self.requests.send((request, Instant::now())).is_err()
-        {
-            self.state.skipped.fetch_add(1, Ordering::Relaxed);
-            return Offer::Behind;
+        match self.begin() {
+            Some(turn) => turn.write(request),
+            None => Offer::Behind,
         }
-        Offer::Taken
+    }
+
+    /// The turn of a committed step whose shards have to be gathered first; none while an earlier one is being written.
+    pub fn begin(&self) -> Option<Turn> {
+        if self.state.busy.swap(true, Ordering::AcqRel) {
+            self.state.skipped.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(Turn {
+            checkpointer: self.clone(),
+            begun: Instant::now(),
+            taken: false,
+        })
     }
 
     /// Steps skipped because an earlier one was still being written. Normal: 0, or a few where
     /// checkpoints are frequent and the disk is slow.
     pub fn skipped(&self) -> u64 {
         self.state.skipped.load(Ordering::Relaxed)
+    }
+}
+
+/// The only checkpoint that is being made; dropped before it is written, the next one may be.
+pub struct Turn {
+    checkpointer: Checkpointer,
+    begun: Instant,
+    taken: bool,
+}
+
+impl Turn {
+    /// Has it written.
+    pub fn write(mut self, request: Request) -> Offer {
+        let requests = &self.checkpointer.requests;
+        self.taken = requests.send((request, self.begun)).is_ok();
+        match self.taken {
+            true => Offer::Taken,
+            false => Offer::Behind,
+        }
+    }
+
+    /// It cannot be.
+    pub fn fail(self, step: Step, error: WriteError) {
+        let events = self.checkpointer.events.clone();
+        // Before the event, so that whoever sees it can offer the next one.
+        drop(self);
+        // The receiver is gone when the daemon ends.
+        let _ = events.send(CkptEvent::Failed { step, error });
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if !self.taken {
+            self.checkpointer.state.busy.store(false, Ordering::Release);
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is heard of the gang's work.
 use super::{Replayed, StepOutcome};
-use crate::snapshots::SnapshotShards;
-use robust_shared::ids::Step;
+use robust_proto::v1;
+use robust_shared::replicas::ShardKey;
 
 /// One thing that the gang's tasks came to.
 #[derive(Debug)]
@@ -20,11 +20,18 @@ pub enum GangWorkEvent {
         /// How far it is.
         replayed: Box<Replayed>,
     },
-    /// A snapshot's shards are in this machine's memory again.
+    /// A shard of a snapshot is in this machine's memory, too.
     Brought {
-        /// Of which step.
-        step: Step,
-        /// Where they are now.
-        brought: SnapshotShards,
+        /// Which.
+        key: ShardKey,
+        /// Where it is, and what.
+        shard: v1::SnapshotReply,
+    },
+    /// A shard that was to be held on this machine, too, could not be had.
+    NotBrought {
+        /// Which.
+        key: ShardKey,
+        /// Why.
+        reason: String,
     },
 }

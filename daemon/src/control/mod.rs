@@ -26,7 +26,7 @@ pub use event::GangWorkEvent;
 pub use gang::{Gang, StepError, Trains};
 pub use old::{Ahead, Rows, prepare};
 pub use restore::{
-    Again, Disk, Far, Memory, Origin, PeerHolder, PeerMemory, PeerView, Peers, Progress, Replayed,
-    Source, Way, restore,
+    Again, Disk, Far, Memory, Needed, Origin, PeerHolder, PeerMemory, PeerView, Peers, Progress,
+    Replayed, Source, Way, restore,
 };
 pub use step::{StepOutcome, publish, train};

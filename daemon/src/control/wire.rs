@@ -24,6 +24,7 @@ impl WireCall for Restore {
             step: args.step.0,
             shards: args.shards.iter().map(shard_to_wire).collect(),
             peers: args.peers.iter().map(peer_to_wire).collect(),
+            own: args.own,
         }))
     }
 

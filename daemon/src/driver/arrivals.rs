@@ -99,10 +99,8 @@ impl Driver {
         match event {
             GangWorkEvent::Ended { task, outcome } => self.on_ended(task, *outcome),
             GangWorkEvent::Replayed { task, replayed } => self.on_replayed(task, *replayed),
-            GangWorkEvent::Brought { step, brought } => {
-                self.snapshots.moved(step, brought);
-                self.replicate(step);
-            }
+            GangWorkEvent::Brought { key, shard } => self.on_brought(key, shard),
+            GangWorkEvent::NotBrought { key, reason } => self.on_not_brought(key, &reason),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Certificates of roles and nodes that live: made anew before they are over, and where the leader's secret is replaced.
 use super::{Driver, spaced};
 use crate::nodes::unix_ms;
+use robust_proto::v1::leader_message::Body as Down;
 use robust_proto::v1::{self, host_message};
 use robust_shared::ids::Incarnation;
 use std::collections::BTreeMap;
@@ -36,8 +37,25 @@ impl Driver {
         if authorities.is_rotating() {
             self.nodes.renew_all(&authorities.called());
         }
+        self.certify_nodes_anew(now_ms);
         for incarnation in authorities.due(now_ms) {
             self.certify_anew(Incarnation(incarnation), now_ms);
+        }
+    }
+
+    /// What nodes show to each other; who is away gets it when it joins again.
+    fn certify_nodes_anew(&self, now_ms: u64) {
+        let renewed = match self.parts.authorities.renewed_among_nodes(now_ms) {
+            Ok(renewed) => renewed,
+            Err(error) => {
+                return tracing::error!("nodes get no new certificates for each other: {error}");
+            }
+        };
+        for (name, pem) in renewed {
+            let node = self.core.node_id(&name);
+            if let Some(remote) = node.and_then(|node| self.nodes.get(node)) {
+                remote.order(Down::Identity(v1::NewIdentity { pem }));
+            }
         }
     }
 

@@ -1,8 +1,10 @@
 //! The gang's tasks: at most one at a time, ended with the life of the gang it is for.
 use super::Driver;
-use super::replicas::Done;
-use crate::ckpt::{Offer, Request};
-use crate::control::{self, Gang, GangWorkEvent, StepError, StepOutcome, Trains, shard_from_wire};
+use super::safety::Done;
+use crate::ckpt::{Offer, Request, WriteError};
+use crate::control::{
+    self, Gang, GangWorkEvent, Needed, PeerMemory, StepError, StepOutcome, Trains, shard_from_wire,
+};
 use crate::nodes::RankThere;
 use robust_shared::core::{GangEvent, Input};
 use robust_shared::dispatch::calls::{Peer, Region};
@@ -276,19 +278,31 @@ impl Driver {
         consumed: Vec<TrajectoryId>,
         reward: Option<f64>,
     ) -> bool {
-        let Some(snapshot) = self.snapshots.get(step) else {
+        let Some(snapshot) = self.snapshots.get(step).cloned() else {
             return true;
         };
-        let shards = snapshot.shards.iter().map(shard_from_wire).collect();
+        let Some(turn) = self.parts.checkpointer.begin() else {
+            return false;
+        };
         let request = Request {
             step,
             generation,
-            shards,
+            shards: snapshot.shards.iter().map(shard_from_wire).collect(),
             consumed,
             reward,
             tensors: self.served.tensors(),
         };
-        self.parts.checkpointer.offer(request) == Offer::Taken
+        if snapshot.shards.iter().all(|shard| !shard.path.is_empty()) {
+            return turn.write(request) == Offer::Taken;
+        }
+        let memory = PeerMemory::new([(step, snapshot)].into(), self.peer_memory(), Needed::All);
+        tokio::spawn(async move {
+            match memory.gather(step).await {
+                Ok(shards) => drop(turn.write(Request { shards, ..request })),
+                Err(reason) => turn.fail(step, WriteError::Away(reason)),
+            }
+        });
+        true
     }
 
     pub(super) fn peers(&self, ranks: &[Incarnation]) -> Vec<Peer> {

@@ -2,7 +2,7 @@
 use super::{Driver, LinkSample, WaitingRoute, translate};
 use crate::links::{Down, Fenced, LinkEvent, LinkId, RouteEvent, Via};
 use robust_proto::v1::pull_done::Result as PullResult;
-use robust_proto::v1::{self, host_message, role_message::Body};
+use robust_proto::v1::{self, call_reply, host_message, role_message::Body};
 use robust_shared::core::{Input, RoleEvent};
 use robust_shared::ids::{Incarnation, NodeId, WeightVersion};
 use std::time::Duration;
@@ -144,7 +144,13 @@ impl Driver {
             return;
         }
         match &body {
-            Body::Reply(reply) => return self.calls.answer(incarnation, reply.clone()),
+            Body::Reply(reply) => {
+                let process = self.processes.get(&incarnation);
+                let elsewhere = process.is_none_or(|process| process.node != NodeId::LEADER);
+                let is_shard = |path: &str| !elsewhere || self.parts.shards.has(path);
+                let reply = vetted(reply.clone(), is_shard);
+                return self.calls.answer(incarnation, reply);
+            }
             Body::Sample(sample) => {
                 let said = LinkSample {
                     busy: Duration::from_micros(sample.busy_us),
@@ -196,5 +202,46 @@ impl Driver {
     /// The node that a link came through; none that is known: nobody's.
     fn node_of(&self, via: Option<&Via>) -> Option<NodeId> {
         via.map_or(Some(NodeId::LEADER), |via| self.core.node_id(&via.0))
+    }
+}
+
+/// A role's answer. One that names a file of this machine names a shard that its node gave: it is read, and written to
+/// checkpoints that every node may read.
+fn vetted(reply: v1::CallReply, is_shard: impl Fn(&str) -> bool) -> v1::CallReply {
+    match &reply.result {
+        Some(call_reply::Result::Snapshot(shard))
+            if !shard.path.is_empty() && !is_shard(&shard.path) =>
+        {
+            v1::CallReply {
+                call_id: reply.call_id,
+                error: format!("{} is no shard that its node gave", shard.path),
+                ..v1::CallReply::default()
+            }
+        }
+        _ => reply,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_on_another_machine_that_names_a_file_of_this_one_is_an_error() {
+        let reply = |path: &str| v1::CallReply {
+            call_id: 7,
+            result: Some(call_reply::Result::Snapshot(v1::SnapshotReply {
+                path: path.to_owned(),
+                ..v1::SnapshotReply::default()
+            })),
+            ..v1::CallReply::default()
+        };
+        let is_shard = |path: &str| path == "/dev/shm/job/kept-1-0-7.shard";
+        for path in ["", "/dev/shm/job/kept-1-0-7.shard"] {
+            assert_eq!(vetted(reply(path), is_shard), reply(path));
+        }
+        let refused = vetted(reply("/etc/shadow"), is_shard);
+        assert_eq!((refused.call_id, &refused.result), (7, &None));
+        assert_eq!(refused.error, "/etc/shadow is no shard that its node gave");
     }
 }

@@ -49,6 +49,7 @@ mod pulled;
 mod recent;
 mod replicas;
 mod restoring;
+mod safety;
 mod sampled;
 mod saved;
 mod served;

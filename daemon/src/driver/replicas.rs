@@ -1,42 +1,24 @@
-//! Copies of snapshots on other nodes, and steps that wait until they are safe.
+//! Copies of snapshots on other nodes.
 //!
 //! ```text
-//!  snapshot complete ─► replicas::Table ─► Hold to nodes ─► Held ─┐
-//!                                                                 ▼
-//!  the step is done ── publish_after ──► safe already, or waits ─► said to the core: committed,
-//!                                          │        ▲               published
-//!                                          │        └── Held, Written, or nobody can hold it
-//!                                          └── its gang died: forgotten with its task
+//!  snapshot complete ─► replicas::Table ─┬► Hold, and from whom, to a node ─► it reads there ─► Held ─┬► safety.rs
+//!                                        └► the leader's own machine, where it is a node: brought ────┘
+//!                                             the node of its rank, when it was read there: ShardSent ─► its digests
 //! ```
-//! [`robust_shared::replicas`] decides who holds what; this carries it out.
+//! [`robust_shared::replicas`] decides who holds what; this carries it out. No shard passes through the leader on its way
+//! from one node to another.
 use super::Driver;
-use super::alarms::Alarm;
-use super::gang::GangTask;
-use crate::control::{PeerHolder, PeerView, Peers};
-use crate::nodes::{ShardDigests, Shards};
-use crate::snapshots::SnapshotShards;
+use crate::control::{GangWorkEvent, Needed, PeerHolder, PeerMemory, PeerView, Peers};
+use crate::nodes::{ShardDigests, key_of};
 use crate::tell::Tell;
 use robust_proto::v1;
 use robust_proto::v1::leader_message::Body as Down;
-use robust_shared::core::{GangEvent, Input, NodeState, Severity, StepMetrics};
-use robust_shared::ids::{Generation, NodeId, Step, TrajectoryId};
-use robust_shared::job::PublishAfter;
+use robust_shared::core::NodeState;
+use robust_shared::ids::{NodeId, Step, TrajectoryId};
 use robust_shared::replicas::{Content, Place, Safety, ShardKey, Table};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::Instant;
-
-/// How often a checkpoint that a step waits for is offered again, when the disk is full, say.
-const PRESS: Duration = Duration::from_secs(1);
-
-/// A step that is done and not yet said to be.
-#[derive(Debug)]
-pub(super) struct Done {
-    step: Step,
-    input: Input,
-}
 
 /// See the module's doc.
 #[derive(Debug, Default)]
@@ -76,49 +58,60 @@ impl Replicas {
         }
     }
 
-    fn safety(&self, step: Step) -> Safety {
+    /// Nodes that said they hold a shard with another digest than this.
+    fn others_than(&self, key: ShardKey, xxh3: u64) -> Vec<String> {
+        let of = self.digests.iter().filter(|((_, of), _)| *of == key);
+        let others = of.filter(|(_, said)| **said != xxh3);
+        others.map(|((name, _), _)| name.clone()).collect()
+    }
+
+    /// What a step consumes, if it is the one that is being trained.
+    pub fn consumed(&self, step: Step) -> Vec<TrajectoryId> {
+        let of = self.consumes.as_ref().filter(|(of, _)| *of == step);
+        of.map(|(_, all)| all.clone()).unwrap_or_default()
+    }
+
+    /// The newest step of which there is a snapshot.
+    pub fn newest(&self) -> Option<Step> {
+        self.table.as_ref().and_then(Table::newest)
+    }
+
+    /// Whether a copy of a shard is on its way.
+    pub fn is_on_its_way(&self, key: ShardKey) -> bool {
+        let table = self.table.as_ref();
+        table.is_some_and(|table| table.is_on_its_way(key))
+    }
+
+    /// How safe a step's snapshot is.
+    pub fn safety(&self, step: Step) -> Safety {
         let table = self.table.as_ref();
         table.map_or(Safety::Nothing, |t| t.safety(step))
     }
 }
 
-/// Whether all of a snapshot can be read from here. Paths of a leader before, on another machine or in its own folder on this one,
-/// are none to send nodes to: who holds copies of those says so when it joins.
-fn is_here(shards: &Shards, snapshot: &SnapshotShards) -> bool {
-    let mut paths = snapshot.shards.iter().map(|shard| &shard.path);
-    paths.all(|path| shards.has(path))
-}
-
-fn key(held: &v1::HeldShard) -> ShardKey {
-    ShardKey {
-        step: Step(held.step),
-        generation: Generation(held.generation),
-        rank: held.rank,
-    }
-}
-
 impl Driver {
-    /// What an earlier life knew of snapshots that are still in memory.
+    /// What an earlier life knew of snapshots: those that are still in memory here count, and nodes say what is in theirs
+    /// when they join.
     pub(super) fn begin_replicas(&mut self) {
-        let leader = || {
-            self.place_of(NodeId::LEADER).unwrap_or(Place {
-                name: self.parts.feeds.node().to_owned(),
-                labels: Default::default(),
-            })
-        };
-        let table = match self.parts.job.ha {
-            Some(_) => Table::of_several_controllers(),
-            None => Table::new(leader()),
-        };
-        self.replicas.table = Some(table);
+        let table = self.leaders_place().map(Table::led_by);
+        self.replicas.table = Some(table.unwrap_or_default());
         let steps: Vec<Step> = self.snapshots.all().keys().copied().collect();
         for step in steps {
-            let snapshot = self.snapshots.get(step);
-            if snapshot.is_some_and(|snapshot| is_here(&self.parts.shards, snapshot)) {
-                self.replicate(step);
-            }
+            self.replicate(step);
         }
         self.show_holders();
+    }
+
+    /// This machine, where it is a node of the job: of several controllers none is, as another one leads when it dies.
+    fn leaders_place(&self) -> Option<Place> {
+        if self.parts.job.ha.is_some() {
+            return None;
+        }
+        let unnamed = || Place {
+            name: self.parts.feeds.node().to_owned(),
+            labels: Default::default(),
+        };
+        Some(self.place_of(NodeId::LEADER).unwrap_or_else(unnamed))
     }
 
     fn place_of(&self, node: NodeId) -> Option<Place> {
@@ -129,7 +122,7 @@ impl Driver {
         })
     }
 
-    /// A snapshot is complete here: copies are ordered where they make it safer.
+    /// A snapshot is complete: copies are ordered where they make it safer.
     pub(super) fn replicate(&mut self, step: Step) {
         let Some(snapshot) = self.snapshots.get(step).cloned() else {
             return;
@@ -140,12 +133,17 @@ impl Driver {
             let node = self.processes.get(life)?.node;
             Some(self.core.node(node)?.name.clone())
         };
+        let leader = self.leaders_place().map(|place| place.name);
         let shards = snapshot.shards.iter().enumerate().map(|(rank, shard)| {
             let content = Content {
                 bytes: shard.bytes,
                 xxh3: shard.xxh3,
             };
-            (home(rank).unwrap_or_default(), content)
+            // Paths of a leader before, on another machine or in its own folder on this one, are no copies.
+            let here = leader
+                .clone()
+                .filter(|_| self.parts.shards.has(&shard.path));
+            (home(rank).into_iter().chain(here).collect(), content)
         });
         let shards: Vec<_> = shards.collect();
         if let Some(table) = &mut self.replicas.table {
@@ -162,12 +160,12 @@ impl Driver {
             .digests
             .retain(|(name, _), _| *name != place.name);
         let is_another = |shard: &&v1::HeldShard| {
-            let known = self.digest_of(key(shard));
+            let known = self.digest_of(key_of(shard));
             matches!((known, shard.xxh3), (Some(known), Some(said)) if known != said)
         };
         let (others, held): (Vec<_>, Vec<_>) = held.iter().partition(is_another);
         for shard in others {
-            let ShardKey { step, rank, .. } = key(shard);
+            let ShardKey { step, rank, .. } = key_of(shard);
             tracing::warn!(
                 "{} joined with a shard of rank {rank} at step {step} that is another than the one that was taken: \
                  it is not counted on",
@@ -176,12 +174,12 @@ impl Driver {
         }
         for shard in &held {
             if let Some(xxh3) = shard.xxh3 {
-                let of = (place.name.clone(), key(shard));
+                let of = (place.name.clone(), key_of(shard));
                 self.replicas.digests.insert(of, xxh3);
             }
         }
         if let Some(table) = &mut self.replicas.table {
-            table.joined(place, held.into_iter().map(key));
+            table.joined(place, held.into_iter().map(key_of));
         }
         self.order_copies();
     }
@@ -203,7 +201,7 @@ impl Driver {
         let (Some(place), Some(xxh3)) = (self.place_of(node), held.xxh3) else {
             return;
         };
-        let key = key(held);
+        let key = key_of(held);
         let known = self.digest_of(key);
         if !self.replicas.holds(&place.name, key, xxh3, known) {
             tracing::warn!(
@@ -219,6 +217,33 @@ impl Driver {
         let blake3 = self.read_of(key).map(|read| read.blake3);
         self.snapshots
             .hashed((key.step, key.generation, key.rank), xxh3, blake3);
+        self.order_copies();
+    }
+
+    /// A node gave a shard to another one. Of a rank that runs there it knows best what that is.
+    pub(super) fn on_sent(&mut self, node: NodeId, sent: &v1::ShardSent) {
+        let Some((shard, xxh3)) = sent.shard.as_ref().and_then(|s| Some((s, s.xxh3?))) else {
+            return;
+        };
+        let (key, blake3) = (key_of(shard), <[u8; 32]>::try_from(sent.blake3.as_slice()));
+        let task = self.gang.as_ref();
+        let task = task.filter(|task| task.generation == key.generation);
+        let rank = task.and_then(|task| task.ranks.get(key.rank as usize));
+        let runs_there = rank.and_then(|rank| self.processes.get(rank));
+        if runs_there.is_none_or(|process| process.node != node) {
+            return;
+        }
+        let of = (key.step, key.generation, key.rank);
+        self.snapshots.hashed(of, xxh3, blake3.ok());
+        let others = self.replicas.others_than(key, xxh3);
+        for name in others {
+            tracing::warn!(
+                "{name} has another shard of rank {} at step {} than the one that was taken: its copy is not counted on",
+                key.rank,
+                key.step
+            );
+            self.replicas.does_not_hold(&name, key);
+        }
         self.order_copies();
     }
 
@@ -243,7 +268,7 @@ impl Driver {
         let (Some(place), Some(shard)) = (self.place_of(node), said.shard) else {
             return;
         };
-        let key = key(&shard);
+        let key = key_of(&shard);
         tracing::warn!(
             "{} does not hold the shard of rank {} at step {}: {}",
             place.name,
@@ -255,28 +280,50 @@ impl Driver {
         self.order_copies();
     }
 
+    /// A shard is in this machine's memory, too.
+    pub(super) fn on_brought(&mut self, key: ShardKey, shard: v1::SnapshotReply) {
+        let xxh3 = shard.xxh3;
+        let of = (key.step, key.generation, key.rank);
+        if !self.snapshots.moved(of, shard) {
+            return;
+        }
+        if let (Some(leader), Some(xxh3)) = (self.leaders_place(), xxh3) {
+            self.replicas.holds(&leader.name, key, xxh3, None);
+        }
+        self.order_copies();
+    }
+
+    /// A shard could not be brought to this machine.
+    pub(super) fn on_not_brought(&mut self, key: ShardKey, reason: &str) {
+        tracing::warn!(
+            "this machine does not hold the shard of rank {} at step {}: {reason}",
+            key.rank,
+            key.step
+        );
+        if let Some(leader) = self.leaders_place() {
+            self.replicas.does_not_hold(&leader.name, key);
+        }
+        self.order_copies();
+    }
+
     /// Carries out what the table wants now.
     fn order_copies(&mut self) {
-        let Some(table) = &mut self.replicas.table else {
-            return;
-        };
-        let oldest = table.oldest().map_or(0, |step| step.0);
-        for order in table.take_orders() {
-            let of = order.key;
-            let snapshot = self.snapshots.get(of.step);
-            let snapshot = snapshot.filter(|s| s.generation == of.generation);
-            let shard = snapshot.and_then(|s| s.shards.get(of.rank as usize));
-            let node = self.core.node_id(&order.node);
-            if let (Some(shard), Some(node)) = (shard.cloned(), node) {
-                self.nodes.remote(node).order(Down::Hold(v1::HoldShard {
-                    rank: of.rank,
-                    // What comes back is known by it: nobody else has to.
-                    shard: Some(v1::SnapshotReply {
-                        blake3: None,
-                        ..shard
-                    }),
-                    oldest,
-                }));
+        let leader = self.leaders_place().map(|place| place.name);
+        // A copy that nobody can be told to make is asked of another node, so often only.
+        loop {
+            let table = self.replicas.table.as_mut();
+            let orders = table.map(Table::take_orders).unwrap_or_default();
+            if orders.is_empty() {
+                break;
+            }
+            for order in orders {
+                let ordered = match leader.as_ref() == Some(&order.node) {
+                    true => self.bring_here(order.key),
+                    false => self.order_copy(&order.node, order.key),
+                };
+                if !ordered {
+                    self.replicas.does_not_hold(&order.node, order.key);
+                }
             }
         }
         let newest = self.replicas.table.as_ref().and_then(Table::oldest);
@@ -287,6 +334,75 @@ impl Driver {
         }
         self.show_holders();
         self.say_what_is_safe();
+    }
+
+    /// Has a node hold a shard that this machine has, or that it reads from another one; false where nobody can give it.
+    fn order_copy(&self, to: &str, key: ShardKey) -> bool {
+        let (Some(shard), Some(node)) = (self.shard_of(key), self.core.node_id(to)) else {
+            return false;
+        };
+        let from = match self.parts.shards.has(&shard.path) {
+            true => None,
+            false => match self.places_of(key).into_iter().find(|p| p.node != to) {
+                Some(place) => Some(place),
+                None => return false,
+            },
+        };
+        let oldest = self.replicas.table.as_ref().and_then(Table::oldest);
+        let Some(remote) = self.nodes.get(node) else {
+            return false;
+        };
+        remote.order(Down::Hold(v1::HoldShard {
+            rank: key.rank,
+            // What comes back is known by it: nobody else has to.
+            shard: Some(v1::SnapshotReply {
+                blake3: None,
+                ..shard.clone()
+            }),
+            oldest: oldest.map_or(0, |step| step.0),
+            from,
+        }));
+        true
+    }
+
+    /// Has a shard of another node held on this machine, too.
+    fn bring_here(&mut self, key: ShardKey) -> bool {
+        let ShardKey { step, rank, .. } = key;
+        let snapshot = self.snapshots.get(step).cloned();
+        let Some(snapshot) = snapshot.filter(|s| s.generation == key.generation) else {
+            return false;
+        };
+        let peers = self.peer_memory();
+        let events = peers.events.clone();
+        let memory = PeerMemory::new([(step, snapshot)].into(), peers, Needed::Of(vec![rank]));
+        tokio::spawn(async move {
+            if let Err(reason) = memory.bring_rank(step, rank).await {
+                // When the driver is gone nobody wants to know.
+                let _ = events.tell(GangWorkEvent::NotBrought { key, reason });
+            }
+        });
+        true
+    }
+
+    /// The nodes that others can read a shard from, that of its rank first.
+    fn places_of(&self, key: ShardKey) -> Vec<v1::ShardPlace> {
+        let table = self.replicas.table.as_ref();
+        let names = table.into_iter().flat_map(|table| table.holders(key));
+        let places = names.filter_map(|name| {
+            let remote = self.nodes.get(self.core.node_id(name)?)?;
+            let reached = remote.is_linked() && !remote.shards.is_empty();
+            reached.then(|| v1::ShardPlace {
+                node: name.to_owned(),
+                address: remote.shards.clone(),
+            })
+        });
+        let mut places: Vec<_> = places.collect();
+        // A copy has a digest; the slot of its rank has none.
+        places.sort_by_key(|place| {
+            let of = (place.node.clone(), key);
+            self.replicas.digests.contains_key(&of)
+        });
+        places
     }
 
     /// Tells restores who holds what.
@@ -315,6 +431,17 @@ impl Driver {
                 });
             }
         }
+        let keys: Vec<ShardKey> = held.keys().copied().collect();
+        let places = keys.into_iter().map(|key| {
+            let shard = self.shard_of(key);
+            let places = v1::ShardPlaces {
+                places: self.places_of(key),
+                xxh3: self.digest_of(key),
+                blake3: shard.and_then(|shard| shard.blake3.clone()),
+            };
+            (key, places)
+        });
+        self.parts.shards.places().show(places.collect());
         let view = PeerView { held, away, nodes };
         self.replicas.view.send_replace(Arc::new(view));
     }
@@ -326,113 +453,6 @@ impl Driver {
             view: self.replicas.view.subscribe(),
             shards: self.parts.shards.clone(),
             events: Tell::into_channel(&self.parts.events),
-        }
-    }
-
-    /// The step's result is there. It is said to the core when it is as safe as the job wants it;
-    /// until then its task stays, and dies with its gang.
-    pub(super) fn on_done(&mut self, mut task: GangTask, step: Step, input: Input) {
-        task.done = Some(Done { step, input });
-        self.gang = Some(task);
-        self.pressed = None;
-        self.press_checkpoint();
-        self.say_what_is_safe();
-    }
-
-    /// Says to the core what was held back and is safe by now.
-    pub(super) fn say_what_is_safe(&mut self) {
-        let Some(task) = &self.gang else { return };
-        let Some(Done { step, .. }) = &task.done else {
-            return;
-        };
-        if !self.is_safe(*step, task.generation) {
-            return;
-        }
-        if let Some(Done { input, .. }) = self.gang.take().and_then(|mut t| t.done.take()) {
-            self.inputs.push_back(input);
-        }
-    }
-
-    fn is_safe(&self, step: Step, generation: Generation) -> bool {
-        match self.parts.job.checkpoint.publish_after {
-            PublishAfter::Snapshot => true,
-            PublishAfter::Disk => self.written == Some((step, generation)),
-            PublishAfter::Replica => match self.replicas.safety(step) {
-                Safety::Copying => false,
-                safety => {
-                    self.note_safety(step, safety);
-                    true
-                }
-            },
-        }
-    }
-
-    /// Steps go on that no other node holds: an alarm for as long as it is so.
-    fn note_safety(&self, step: Step, safety: Safety) {
-        let text = match safety {
-            Safety::Copying => return,
-            Safety::Alone => {
-                format!("step {step} is committed on this node alone: no other node has joined")
-            }
-            Safety::Short | Safety::Nothing => {
-                format!("step {step} is committed though no other node could hold all of it")
-            }
-            Safety::Safe(spread) => {
-                let spread = spread.word();
-                format!("from step {step} on other nodes hold every shard: two {spread}")
-            }
-        };
-        let (now, feeds) = (self.parts.clock.now(), &self.parts.feeds);
-        match safety {
-            Safety::Safe(_) => feeds.lower(now, Alarm::NoReplica, "replica", text),
-            _ => feeds.raise(now, Alarm::NoReplica, Severity::Warn, "replica", text),
-        }
-    }
-
-    /// Offers the checkpoint that a step waits for, and offers it again while it is not written.
-    pub(super) fn press_checkpoint(&mut self) {
-        let waits = self.parts.job.checkpoint.publish_after == PublishAfter::Disk;
-        let Some(task) = self.gang.as_ref().filter(|_| waits) else {
-            return;
-        };
-        let Some(Done { step, input }) = &task.done else {
-            return;
-        };
-        let soon = self.pressed.is_some_and(|at| at.elapsed() < PRESS);
-        if soon || self.written == Some((*step, task.generation)) {
-            return;
-        }
-        let (step, generation, reward) = (*step, task.generation, reward(input));
-        let consumes = self.replicas.consumes.clone();
-        let consumed = consumes.filter(|(of, _)| *of == step).map(|(_, all)| all);
-        // One that is behind is offered again; the writer never queues.
-        self.offer_checkpoint(step, generation, consumed.unwrap_or_default(), reward);
-        self.pressed = Some(Instant::now());
-    }
-
-    pub(super) fn replica_status(&self) -> v1::ReplicaStatus {
-        let newest = self.replicas.table.as_ref().and_then(Table::newest);
-        let safety = newest.map_or(Safety::Nothing, |step| self.replicas.safety(step));
-        let (state, spread) = match safety {
-            Safety::Nothing => ("none yet", ""),
-            Safety::Alone => ("alone", ""),
-            Safety::Copying => ("copying", ""),
-            Safety::Short => ("short", ""),
-            Safety::Safe(spread) => ("safe", spread.word()),
-        };
-        let done = self.gang.as_ref().and_then(|task| task.done.as_ref());
-        let waiting = done.map(|done| {
-            let what = match self.parts.job.checkpoint.publish_after {
-                PublishAfter::Disk => "its checkpoint on disk",
-                _ => "its copies on other nodes",
-            };
-            format!("step {} waits for {what}", done.step)
-        });
-        v1::ReplicaStatus {
-            step: newest.map_or(0, |step| step.0),
-            state: state.to_owned(),
-            spread: spread.to_owned(),
-            waiting: waiting.unwrap_or_default(),
         }
     }
 
@@ -450,50 +470,11 @@ impl Driver {
     }
 }
 
-fn reward(input: &Input) -> Option<f64> {
-    match input {
-        Input::Gang(
-            _,
-            GangEvent::StepDone {
-                metrics: StepMetrics { reward, .. },
-                ..
-            },
-        ) => Some(*reward),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-
-    #[test]
-    fn nodes_are_not_sent_to_what_a_leader_before_kept_in_its_own_folder() {
-        let temp = tempfile::tempdir().unwrap();
-        let folder = |name: &str| temp.path().join(name);
-        for name in ["before", "now", "ckpt"] {
-            std::fs::create_dir(folder(name)).unwrap();
-        }
-        let shards = Shards::new(folder("now"), folder("ckpt"));
-        let snapshot = |of: &[&str]| {
-            let shards = of.iter().enumerate().map(|(rank, name)| {
-                let path = folder(name).join(format!("rank-{rank}"));
-                std::fs::write(&path, "weights").unwrap();
-                v1::SnapshotReply {
-                    path: path.display().to_string(),
-                    ..Default::default()
-                }
-            });
-            SnapshotShards {
-                generation: Generation(1),
-                shards: shards.collect(),
-            }
-        };
-        assert!(is_here(&shards, &snapshot(&["now", "now"])));
-        assert!(!is_here(&shards, &snapshot(&["before", "before"])));
-        assert!(!is_here(&shards, &snapshot(&["now", "before"])));
-    }
+    use robust_shared::ids::Generation;
 
     #[test]
     fn a_node_that_claims_another_digest_for_its_copy_does_not_hold_the_shard() {
@@ -501,13 +482,17 @@ mod tests {
             name: name.to_owned(),
             labels: Default::default(),
         };
-        let mut table = Table::new(place("leader"));
+        let mut table = Table::led_by(place("leader"));
         table.joined(place("b"), []);
         let content = Content {
             bytes: 5,
             xxh3: None,
         };
-        table.snapshot(Step(3), Generation(1), [("leader".to_owned(), content)]);
+        table.snapshot(
+            Step(3),
+            Generation(1),
+            [(vec!["leader".to_owned()], content)],
+        );
         let key = table.take_orders().pop().unwrap().key;
         let mut replicas = Replicas {
             table: Some(table),

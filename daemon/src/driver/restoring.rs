@@ -2,19 +2,23 @@
 use super::Driver;
 use super::gang::Work;
 use crate::control::{
-    self, Disk, GangWorkEvent, Memory, Origin, PeerMemory, Progress, Replayed, Source, Way,
+    self, Disk, GangWorkEvent, Memory, Needed, Origin, PeerMemory, Progress, Replayed, Source, Way,
 };
+use crate::snapshots::SnapshotShards;
 use robust_shared::core::Severity;
-use robust_shared::ids::{Generation, Incarnation, Step, WeightVersion};
+use robust_shared::ids::{Generation, Incarnation, NodeId, Step, WeightVersion};
+use robust_shared::job::Kept;
 use std::sync::Arc;
 
 impl Driver {
     pub(super) fn restore(&mut self, generation: Generation, ranks: Vec<Incarnation>, step: Step) {
         // The number that the task will have, if it is started.
         let attempt = self.tasks + 1;
+        let own = self.own_shards();
         let way = Way {
-            sources: self.sources(),
+            sources: self.sources(&ranks, own),
             peers: self.peers(&ranks),
+            own,
             store: self.parts.store.clone(),
             progress: self.progress(attempt),
             attempt,
@@ -25,18 +29,52 @@ impl Driver {
     }
 
     /// Where states may be; of one step, the first is preferred.
-    fn sources(&mut self) -> Vec<Arc<dyn Source>> {
+    fn sources(&mut self, ranks: &[Incarnation], own: bool) -> Vec<Arc<dyn Source>> {
         let (known, peers) = (self.snapshots.all().clone(), self.peer_memory());
-        let mut sources: Vec<Arc<dyn Source>> = vec![
-            Arc::new(Memory::new(known.clone())),
-            Arc::new(PeerMemory::new(known, peers)),
-            Arc::new(Disk::new(self.parts.checkpoints.clone())),
-        ];
+        let needed = self.needed_here(ranks, own);
+        let mut sources: Vec<Arc<dyn Source>> = Vec::new();
+        // Of a gang with ranks on other nodes this machine's memory alone never has a whole snapshot.
+        let is_here =
+            |snapshot: &SnapshotShards| snapshot.shards.iter().all(|s| !s.path.is_empty());
+        if known.is_empty() || known.values().any(is_here) {
+            let here = known.iter().filter(|(_, snapshot)| is_here(snapshot));
+            let here = here.map(|(step, snapshot)| (*step, snapshot.clone()));
+            sources.push(Arc::new(Memory::new(here.collect())));
+        }
+        sources.push(Arc::new(PeerMemory::new(known, peers, needed)));
+        sources.push(Arc::new(Disk::new(self.parts.checkpoints.clone())));
         if let Some(far) = &self.parts.far {
             let far = Arc::clone(far);
             sources.push(far);
         }
         sources
+    }
+
+    /// Whether a rank needs its own shard alone: where the trainer is a program, states are kept rank by rank.
+    fn own_shards(&self) -> bool {
+        let command = self.parts.job.trainer.command.as_ref();
+        command.is_some_and(|command| command.snapshot == Kept::Slot)
+    }
+
+    /// The shards that this gang's restore needs on this machine: those for ranks that run on it, and all for nodes that
+    /// can ask nobody else.
+    fn needed_here(&self, ranks: &[Incarnation], own: bool) -> Needed {
+        let node = |rank: &Incarnation| self.processes.get(rank).map(|p| p.node);
+        let asks_here = |node: NodeId| {
+            let remote = self.nodes.get(node);
+            node != NodeId::LEADER && remote.is_none_or(|remote| remote.shards.is_empty())
+        };
+        if ranks.iter().filter_map(node).any(asks_here) {
+            return Needed::All;
+        }
+        let here = (0..)
+            .zip(ranks)
+            .filter(|(_, r)| node(r) == Some(NodeId::LEADER));
+        let here: Vec<u32> = here.map(|(rank, _)| rank).collect();
+        match own || here.is_empty() {
+            true => Needed::Of(here),
+            false => Needed::All,
+        }
     }
 
     fn progress(&self, task: u64) -> Progress {

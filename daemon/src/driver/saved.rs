@@ -57,14 +57,19 @@ impl Snapshots {
         }
     }
 
-    /// The shards of a snapshot that is known are elsewhere now.
-    pub fn moved(&mut self, step: Step, shards: SnapshotShards) {
+    /// A shard of a snapshot that is known is there now; whether it is known.
+    pub fn moved(
+        &mut self,
+        (step, generation, rank): (Step, Generation, u32),
+        shard: v1::SnapshotReply,
+    ) -> bool {
         let known = self.steps.get_mut(&step);
-        if let Some(known) = known.filter(|k| k.generation == shards.generation) {
-            let before = std::mem::replace(known, shards.clone());
-            self.note(step, &before);
-            self.note(step, &shards);
-        }
+        let known = known.filter(|k| k.generation == generation);
+        let place = known.and_then(|k| k.shards.get_mut(rank as usize));
+        let Some(place) = place else { return false };
+        *place = shard;
+        self.changed.note((step, rank));
+        true
     }
 
     /// Somebody read a shard whole: its digests are known from now on, BLAKE3 if it was read from here.

@@ -1,4 +1,5 @@
 //! The node's own small state: what runs here, and whether somebody leads.
+use super::exchange::Exchange;
 use super::held::Held;
 use super::memory::{Memory, MemoryError, Started};
 use super::{EarlierTerm, LinkEvent, NodeConfig, NodeEnd, NodeError, Standing, Upstream};
@@ -83,6 +84,7 @@ pub(super) struct Actor {
     pub(super) upstream: watch::Sender<Option<Upstream>>,
     /// Copies of other nodes' shards.
     pub(super) held: Held,
+    pub(super) exchange: Exchange,
     pub(super) evidence: mpsc::UnboundedSender<(Incarnation, launcher::Evidence)>,
     /// Ends that no leader was told of, and those told to one that has not answered yet.
     ended: Vec<v1::RoleExited>,
@@ -116,6 +118,8 @@ pub(super) struct ActorParts {
     pub start_telemetry: StartTelemetry,
     pub seen_devices: SeenDevices,
     pub upstream: watch::Sender<Option<Upstream>>,
+    pub held: Held,
+    pub exchange: Exchange,
     pub evidence: mpsc::UnboundedSender<(Incarnation, launcher::Evidence)>,
 }
 
@@ -124,7 +128,8 @@ impl Actor {
     pub fn new(parts: ActorParts) -> Result<Self, MemoryError> {
         let memory = Memory::load(&parts.state)?;
         let mut actor = Self {
-            held: Held::new(parts.state.snapshots()),
+            held: parts.held,
+            exchange: parts.exchange,
             state: parts.state,
             config: parts.config,
             program: parts.program,
@@ -287,6 +292,7 @@ impl Actor {
         self.away_since = None;
         self.told.clear();
         self.advertise = Some(advertise);
+        self.exchange.tell_over(Some(up.clone()));
         self.up = Some(up);
         self.say(Up::Beat(v1::NodeBeat {}));
         for ended in std::mem::take(&mut self.ended) {
@@ -360,6 +366,7 @@ impl Actor {
         } else {
             tracing::debug!("not joined: {reason}");
         }
+        self.exchange.tell_over(None);
         self.upstream.send_replace(None);
         self.ended.splice(0..0, std::mem::take(&mut self.told));
         self.away_since.get_or_insert_with(Instant::now);

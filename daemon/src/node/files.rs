@@ -178,6 +178,7 @@ mod tests {
             at: String::new(),
             channel: channel.clone(),
             bulk: channel,
+            gives: false,
             session: "s".parse().unwrap(),
         };
         for name in ["../x", "/etc/x", "", "..", "a/b"] {

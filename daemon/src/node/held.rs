@@ -2,14 +2,15 @@
 //! them back when its own memory is gone.
 //!
 //! ```text
-//!  Hold ─► read from the leader ─► held-STEP-GENERATION-RANK-BYTES-DIGEST.shard ─► Held
+//!  Hold ─► read from a node, or from the leader ─► held-STEP-GENERATION-RANK-BYTES-DIGEST.shard ─► Held
 //!  Give ─► that file, or the slot of a rank that runs here ─► KeepShard
 //! ```
 //! The name says what the file must be, so that a restarted daemon knows what it has without reading
 //! it; whoever gets it compares. Slots of ranks count as well: they are what they say they are.
 use super::Upstream;
+use super::exchange::Exchange;
 use super::files::client;
-use super::shards::{copy, failed};
+use super::shards::{copy, failed, receive};
 use crate::nodes::{parts_of, taken};
 use robust_ckpt::slot;
 use robust_proto::v1;
@@ -50,10 +51,11 @@ impl Held {
         }
     }
 
-    /// Copies a shard from the leader, and lets go of those that are of no use any more.
+    /// Copies a shard from a node or the leader, and lets go of those that are of no use any more.
     pub async fn hold(
         &self,
         upstream: &Upstream,
+        exchange: &Exchange,
         order: &v1::HoldShard,
     ) -> Result<v1::HeldShard, v1::ShardNotHeld> {
         let shard = order.shard.clone().unwrap_or_default();
@@ -66,7 +68,8 @@ impl Held {
         };
         let _alone = self.wire.lock().await;
         self.tidy(order);
-        let xxh3 = self.copy(upstream, &shard, &wanted).await;
+        let from = order.from.as_ref().map(|place| (exchange, place));
+        let xxh3 = self.copy((upstream, from), &shard, &wanted).await;
         let xxh3 = xxh3.map_err(|status| v1::ShardNotHeld {
             shard: Some(wanted),
             reason: status.message().to_owned(),
@@ -77,7 +80,7 @@ impl Held {
 
     async fn copy(
         &self,
-        upstream: &Upstream,
+        (upstream, from): (&Upstream, Option<(&Exchange, &v1::ShardPlace)>),
         shard: &v1::SnapshotReply,
         wanted: &v1::HeldShard,
     ) -> Result<u64, Status> {
@@ -99,7 +102,16 @@ impl Held {
         let incoming = self
             .folder
             .join(format!("incoming-{step}-{generation}-{rank}"));
-        let copied = copy(upstream, shard, &incoming).await;
+        let copying = async {
+            match from {
+                None => copy(upstream, shard, &incoming).await,
+                Some((exchange, place)) => {
+                    let parts = exchange.read(place, wanted).await?;
+                    receive(parts, shard, &incoming).await
+                }
+            }
+        };
+        let copied = copying.await;
         let xxh3 = copied.inspect_err(|_| remove(&incoming.with_extension("part")))?;
         let name = format!("{PREFIX}{step}-{generation}-{rank}-{bytes}-{xxh3:016x}.shard");
         let path = self.folder.join(name);
@@ -152,7 +164,7 @@ impl Held {
     }
 
     /// The shard that is meant: of its step, gang and rank; a copy before a slot.
-    fn find(&self, wanted: &v1::HeldShard) -> Option<(v1::HeldShard, PathBuf)> {
+    pub fn find(&self, wanted: &v1::HeldShard) -> Option<(v1::HeldShard, PathBuf)> {
         let is = |s: &v1::HeldShard| {
             (s.step, s.generation, s.rank, s.bytes)
                 == (wanted.step, wanted.generation, wanted.rank, wanted.bytes)
@@ -300,6 +312,7 @@ mod tests {
                 ..Default::default()
             }),
             oldest: 6,
+            from: None,
         };
         held.tidy(&order);
         assert!(!old.exists() && !undone.exists() && !beyond.exists());

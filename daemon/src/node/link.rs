@@ -1,5 +1,6 @@
 //! The link to the leader: joined, and joined again after every break.
 use super::credentials::{Credentials, CredentialsError};
+use super::exchange::Exchange;
 use super::files::{self, FilesError};
 use super::way::Way;
 use super::{LinkEvent, NodeConfig, Standing, Upstream};
@@ -73,9 +74,9 @@ impl From<FilesError> for Broken {
 
 /// Keeps the node joined until nobody listens to the events any more.
 pub(super) async fn run(
-    config: Arc<NodeConfig>,
-    state: StateDir,
+    (config, state): (Arc<NodeConfig>, StateDir),
     credentials: Arc<Credentials>,
+    exchange: Exchange,
     events: UnboundedSender<LinkEvent>,
 ) {
     let (mut pause, mut known) = (PAUSE.0, true);
@@ -84,6 +85,7 @@ pub(super) async fn run(
             config: &config,
             state: &state,
             credentials: &credentials,
+            exchange: &exchange,
             events: &events,
             joined: false,
             beats: false,
@@ -121,6 +123,7 @@ struct Link<'a> {
     config: &'a NodeConfig,
     state: &'a StateDir,
     credentials: &'a Arc<Credentials>,
+    exchange: &'a Exchange,
     events: &'a UnboundedSender<LinkEvent>,
     joined: bool,
     /// There are other addresses, and the leader is one of several: it beats.
@@ -177,6 +180,7 @@ impl Link<'_> {
             at: way.leader().to_owned(),
             channel,
             bulk,
+            gives: self.identify(&welcome.identity),
             session: session.map_err(|_| Broken::Refused("its session has no key".into()))?,
         };
         let joined = LinkEvent::Joined {
@@ -205,6 +209,19 @@ impl Link<'_> {
                 return Ok(Unheard);
             }
         }
+    }
+
+    /// Whether nodes give shards to each other under this leader.
+    fn identify(&self, pem: &str) -> bool {
+        if pem.is_empty() {
+            return false;
+        }
+        let identified = self.exchange.identify(pem);
+        identified
+            .inspect_err(|error| {
+                tracing::error!("this node's certificate for other nodes cannot be used: {error}");
+            })
+            .is_ok()
     }
 
     /// What the leader says next. Of several, one that is silent is not waited for.
@@ -299,6 +316,10 @@ impl Link<'_> {
             renews: true,
             hears_beats: true,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            shards: self
+                .exchange
+                .listen(at)
+                .map_or_else(String::new, |at| at.to_string()),
         }
     }
 }

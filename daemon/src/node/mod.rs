@@ -7,8 +7,8 @@
 //!     ╚════════════════════════════════════════╝
 //!     ▲
 //!     ╚══ RoleHost ══ proxy.rs ◄── STATE/roles.sock ◄── role processes
-//!                       └── shards.rs: snapshots to the leader before a rank's answer is passed on,
-//!                           and back here before a rank is told to restore them
+//!                       └── shards.rs: snapshots back here before a rank is told to restore them
+//!  other nodes ══ ShardHost ══ exchange.rs: what is in this node's memory of them
 //!
 //!  its life:     away ──connect, with its certificate──► joined ──job and files there──► ready
 //!                 ▲ │ longer than daemon_grace: its roles end     │                        │
@@ -18,6 +18,7 @@
 mod actor;
 mod args;
 mod credentials;
+mod exchange;
 mod files;
 mod held;
 mod link;
@@ -48,6 +49,8 @@ struct Upstream {
     channel: Channel,
     /// For files, so that they delay no beat.
     bulk: Channel,
+    /// Whether nodes give shards to each other: then those of ranks here stay here.
+    gives: bool,
     /// The session's key.
     session: tonic::metadata::AsciiMetadataValue,
 }

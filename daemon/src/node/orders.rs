@@ -26,6 +26,7 @@ impl Actor {
             Down::Give(order) => self.on_give(order),
             Down::ReadLog(order) => self.on_read_log(order),
             Down::Ended(ended) => return self.on_ended(&ended),
+            Down::Identity(new) => self.on_identity(&new.pem),
             Down::Greeting(_) | Down::Welcome(_) | Down::Renew(_) | Down::Beat(_) => {
                 tracing::warn!("the leader greets again within a session");
             }
@@ -38,9 +39,9 @@ impl Actor {
         let (Some(up), Some(upstream)) = (self.up.clone(), upstream) else {
             return;
         };
-        let held = self.held.clone();
+        let (held, exchange) = (self.held.clone(), self.exchange.clone());
         tokio::spawn(async move {
-            let body = match held.hold(&upstream, &order).await {
+            let body = match held.hold(&upstream, &exchange, &order).await {
                 Ok(shard) => Up::Held(shard),
                 Err(not_held) => Up::NotHeld(not_held),
             };
@@ -62,6 +63,12 @@ impl Actor {
                 let _ = up.send(v1::NodeMessage { body });
             }
         });
+    }
+
+    fn on_identity(&self, pem: &str) {
+        if let Err(error) = self.exchange.identify(pem) {
+            tracing::error!("the new certificate for other nodes cannot be used: {error}");
+        }
     }
 
     fn on_spawn(&mut self, spawn: &v1::SpawnRole) {

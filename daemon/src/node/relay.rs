@@ -86,12 +86,22 @@ impl Relay {
         }
     }
 
-    /// A rank's snapshot is told of once the leader has it.
+    /// A rank's snapshot stays in its slot here, where other nodes read it; a leader of an earlier build is told of it
+    /// once it has it.
     async fn outward(&self, message: v1::RoleMessage) -> Result<v1::RoleMessage, Over> {
         let Some(role_message::Body::Reply(mut reply)) = message.body else {
             return Ok(message);
         };
         if let Some(call_reply::Result::Snapshot(shard)) = &reply.result {
+            if self.upstream.gives {
+                let kept = v1::SnapshotReply {
+                    path: String::new(),
+                    ..shard.clone()
+                };
+                reply.result = Some(call_reply::Result::Snapshot(kept));
+                let body = Some(role_message::Body::Reply(reply));
+                return Ok(v1::RoleMessage { body });
+            }
             let (me, shard) = (self.incarnation, shard.clone());
             let sending = self.shards.send(&self.upstream, me, self.rank, shard);
             reply = match sending.await {
@@ -115,7 +125,8 @@ impl Relay {
         };
         if let Some(call::Body::Restore(restore)) = &mut call.body {
             let shards = std::mem::take(&mut restore.shards);
-            match self.shards.bring(&self.upstream, shards).await {
+            let only = restore.own.then_some(self.rank);
+            match self.shards.bring(&self.upstream, shards, only).await {
                 Ok(here) => restore.shards = here,
                 Err(status) if is_passing(&status) => return Err(Over(status)),
                 Err(status) => {

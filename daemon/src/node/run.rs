@@ -2,6 +2,8 @@
 use super::NodeConfig;
 use super::actor::{Actor, ActorParts, Event, StartTelemetry};
 use super::credentials::{Credentials, CredentialsError};
+use super::exchange::Exchange;
+use super::held::Held;
 use super::link;
 use super::memory::MemoryError;
 use super::proxy::RoleProxy;
@@ -124,6 +126,8 @@ pub async fn run(parts: NodeParts) -> Result<NodeEnd, NodeError> {
     let config = Arc::new(config);
     let start_telemetry: StartTelemetry =
         Box::new(move |interval| Telemetry::start(interval, sources, sampled));
+    let held = Held::new(state.snapshots());
+    let exchange = Exchange::new(config.name.clone(), held.clone());
     let mut actor = Actor::new(ActorParts {
         state: state.clone(),
         config: Arc::clone(&config),
@@ -133,12 +137,14 @@ pub async fn run(parts: NodeParts) -> Result<NodeEnd, NodeError> {
         start_telemetry,
         seen_devices,
         upstream,
+        held,
+        exchange: exchange.clone(),
         evidence,
     })?;
     let proxy = RoleProxy {
         launcher,
         upstream: watched,
-        shards: Shards::new(state.snapshots()),
+        shards: Shards::new(state.snapshots(), exchange.clone()),
     };
     tokio::spawn(async move {
         if let Err(error) = serve_roles(socket, proxy).await {
@@ -147,7 +153,12 @@ pub async fn run(parts: NodeParts) -> Result<NodeEnd, NodeError> {
     });
     let renewing = renewal::run(Arc::clone(&config), Arc::clone(&credentials));
     let renewing = tokio::spawn(renewing);
-    let linking = tokio::spawn(link::run(config, state.clone(), credentials, events));
+    let linking = tokio::spawn(link::run(
+        (config, state.clone()),
+        credentials,
+        exchange,
+        events,
+    ));
     let mut ticks = interval(BEAT);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut world = World {

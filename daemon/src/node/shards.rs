@@ -1,7 +1,9 @@
-//! Snapshot shards on their way: to the leader before a rank's answer is passed on, and here before
-//! a rank is told to restore them.
+//! Snapshot shards on their way: here before a rank is told to restore them, from this node's memory, another node's or the
+//! leader's; and to a leader of an earlier build before a rank's answer is passed on.
 use super::Upstream;
+use super::exchange::Exchange;
 use super::files::client;
+use super::held::Held;
 use crate::nodes::{parts_of, taken};
 use robust_ckpt::files::digest;
 use robust_ckpt::slot::{Image, Taken};
@@ -15,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Mutex;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::Status;
+use tonic::{Status, Streaming};
 use xxhash_rust::xxh3::Xxh3;
 
 const PREFIX: &str = "fetched-";
@@ -27,6 +29,8 @@ type Content = (u64, u64);
 #[derive(Clone, Debug)]
 pub(super) struct Shards {
     folder: PathBuf,
+    held: Held,
+    exchange: Exchange,
     /// Where a rank wrote what the leader was sent. The rank may have overwritten it since.
     written: Arc<Mutex<HashMap<Content, PathBuf>>>,
     fetches: Arc<AtomicU64>,
@@ -39,9 +43,11 @@ pub(super) fn failed(path: &Path) -> impl FnOnce(io::Error) -> Status {
 
 impl Shards {
     /// In the node's shared memory.
-    pub fn new(folder: PathBuf) -> Self {
+    pub fn new(folder: PathBuf, exchange: Exchange) -> Self {
         Self {
+            held: Held::new(folder.clone()),
             folder,
+            exchange,
             written: Arc::default(),
             fetches: Arc::default(),
         }
@@ -78,29 +84,99 @@ impl Shards {
         })
     }
 
-    /// Brings shards here; the answer names them where they are now. One caller at a time: the
-    /// ranks of a node restore the same shards.
+    /// Brings shards here, of all ranks or of one `only`; the answer names them where they are now. One caller at a time:
+    /// the ranks of a node restore the same shards.
     pub async fn bring(
         &self,
         upstream: &Upstream,
         shards: Vec<v1::SnapshotReply>,
+        only: Option<u32>,
     ) -> Result<Vec<v1::SnapshotReply>, Status> {
         let written = self.written.lock().await;
         self.remove_all_but(&shards);
         let mut here = Vec::new();
-        for shard in shards {
+        for (rank, shard) in (0..).zip(shards) {
+            if only.is_some_and(|only| only != rank) {
+                here.push(v1::SnapshotReply {
+                    path: String::new(),
+                    ..shard
+                });
+                continue;
+            }
             let own = shard
                 .xxh3
                 .and_then(|xxh3| written.get(&(xxh3, shard.bytes)));
             let own = own.filter(|path| Image::open(path, taken_of(&shard)).is_ok());
-            let path = match own {
-                Some(path) => path.clone(),
-                None => self.fetch(upstream, &shard).await?,
+            let shard = match own {
+                Some(path) => at(path, shard),
+                None => match self.in_memory(rank, &shard) {
+                    Some(path) => at(&path, shard),
+                    None if shard.path.is_empty() => self.find(upstream, rank, shard).await?,
+                    None => at(&self.fetch(upstream, &shard).await?, shard),
+                },
             };
-            let path = path.display().to_string();
-            here.push(v1::SnapshotReply { path, ..shard });
+            here.push(shard);
         }
         Ok(here)
+    }
+
+    /// The slot of a rank that ran here, or a copy that this node holds.
+    fn in_memory(&self, rank: u32, shard: &v1::SnapshotReply) -> Option<PathBuf> {
+        let (held, path) = self.held.find(&held_of(rank, shard))?;
+        let is_another =
+            matches!((held.xxh3, shard.xxh3), (Some(here), Some(known)) if here != known);
+        let is_whole = Image::open(&path, taken_of(shard)).is_ok();
+        (is_whole && !is_another).then_some(path)
+    }
+
+    /// A shard that the leader does not have, from a node that has it.
+    async fn find(
+        &self,
+        upstream: &Upstream,
+        rank: u32,
+        shard: v1::SnapshotReply,
+    ) -> Result<v1::SnapshotReply, Status> {
+        let wanted = held_of(rank, &shard);
+        let mut leader = client(upstream);
+        let found = leader.find_shard(upstream.request(wanted));
+        let v1::ShardPlaces {
+            places,
+            xxh3,
+            blake3,
+        } = found.await?.into_inner();
+        let shard = v1::SnapshotReply {
+            xxh3: shard.xxh3.or(xxh3),
+            blake3,
+            ..shard
+        };
+        let path = self.fetched(&shard);
+        if let Some(xxh3) = shard.xxh3
+            && is(&path, (xxh3, shard.bytes)).await
+        {
+            return Ok(at(&path, shard));
+        }
+        let others = places.iter().filter(|p| p.node != self.exchange.name());
+        let mut why = Vec::new();
+        for place in others {
+            let read = async {
+                let parts = self.exchange.read(place, &wanted).await?;
+                receive(parts, &shard, &path).await
+            };
+            match read.await {
+                Ok(xxh3) => {
+                    let xxh3 = Some(xxh3);
+                    return Ok(at(&path, v1::SnapshotReply { xxh3, ..shard }));
+                }
+                Err(status) => why.push(format!("{}: {}", place.node, status.message())),
+            }
+        }
+        let why = match why.is_empty() {
+            true => "no node has it".to_owned(),
+            false => why.join("; "),
+        };
+        let text = format!("the shard of rank {rank} at step {}: {why}", shard.step);
+        // The leader has other sources: asking for this one again is no use.
+        Err(Status::not_found(text))
     }
 
     async fn fetch(
@@ -155,25 +231,61 @@ pub(super) async fn copy(
         generation: shard.generation,
         bytes: shard.bytes,
     });
-    let mut parts = client(upstream).read_shard(request).await?.into_inner();
+    let parts = client(upstream).read_shard(request).await?.into_inner();
+    receive(parts, shard, path).await
+}
+
+/// Writes what comes to a file, which appears whole, and is that shard as far as its digests are known; its digest.
+pub(super) async fn receive(
+    mut parts: Streaming<v1::ShardPart>,
+    shard: &v1::SnapshotReply,
+    path: &Path,
+) -> Result<u64, Status> {
     let temporary = path.with_extension("part");
     let mut file = File::create(&temporary).map_err(failed(&temporary))?;
     let (mut hash, mut bytes, mut sent) = (Xxh3::new(), 0, None);
-    while let Some(part) = parts.message().await? {
+    let mut named = shard.blake3.as_ref().map(|_| blake3::Hasher::new());
+    while let Some(part) = Exchange::next(&mut parts).await? {
         bytes += part.data.len() as u64;
+        if bytes > shard.bytes {
+            break;
+        }
         hash.update(&part.data);
+        if let Some(named) = &mut named {
+            named.update(&part.data);
+        }
         sent = part.xxh3;
         file.write_all(&part.data).map_err(failed(&temporary))?;
     }
-    // The leader's own digest where it had none before: the network is checked all the same.
+    // The giver's own digest where none was known before: the network is checked all the same.
     let content = sent.map(|sent| (shard.xxh3.unwrap_or(sent), shard.bytes));
     let digest = hash.digest();
-    if content != Some((digest, bytes)) {
-        let text = format!("{} changed on its way here", shard.path);
+    let name = named.map(|named| named.finalize().as_bytes().to_vec());
+    if content != Some((digest, bytes)) || name != shard.blake3 {
+        let text = format!(
+            "the shard of step {} is not what was taken, or changed on its way here",
+            shard.step
+        );
         return Err(Status::data_loss(text));
     }
     fs::rename(&temporary, path).map_err(failed(path))?;
     Ok(digest)
+}
+
+/// That shard, at this place.
+fn at(path: &Path, shard: v1::SnapshotReply) -> v1::SnapshotReply {
+    let path = path.display().to_string();
+    v1::SnapshotReply { path, ..shard }
+}
+
+fn held_of(rank: u32, shard: &v1::SnapshotReply) -> v1::HeldShard {
+    v1::HeldShard {
+        step: shard.step,
+        generation: shard.generation,
+        rank,
+        bytes: shard.bytes,
+        xxh3: shard.xxh3,
+    }
 }
 
 /// How the names of a shard's fetched files begin.

@@ -112,6 +112,8 @@ struct Now {
     before: Option<Made>,
     stage: Stage,
     roles: BTreeMap<u64, Role>,
+    /// What nodes have for each other, by their names.
+    among_nodes: BTreeMap<String, Held>,
 }
 
 #[derive(Default)]
@@ -178,17 +180,10 @@ impl Now {
         }
     }
 
-    /// A new certificate for a life of a role, and what it will have then.
-    fn issue(
-        &self,
-        incarnation: u64,
-        role: &str,
-        now_ms: u64,
-    ) -> Result<(String, Held), IdentityError> {
+    /// A new certificate for `whose`, shown as `role`, and what it will have then.
+    fn issue(&self, whose: &str, role: &str, now_ms: u64) -> Result<(String, Held), IdentityError> {
         let (certifier, term) = (self.certifier(), Term::of(now_ms, LIFE_OF_ROLE));
-        let mut pem = certifier
-            .roles
-            .issue(&format!("role/{incarnation}"), term)?;
+        let mut pem = certifier.roles.issue(whose, term)?;
         let others = self
             .believed()
             .filter(|made| made.name() != certifier.name());
@@ -240,6 +235,7 @@ impl Authorities {
             current,
             before,
             roles: BTreeMap::new(),
+            among_nodes: BTreeMap::new(),
         };
         Ok(Self(Arc::new(Inner {
             key: state.authority_key(),
@@ -370,7 +366,7 @@ impl Authorities {
         now_ms: u64,
     ) -> Result<String, IdentityError> {
         let mut now = self.lock();
-        let (pem, held) = now.issue(incarnation, role, now_ms)?;
+        let (pem, held) = now.issue(&of_role(incarnation), role, now_ms)?;
         let sent = None;
         now.roles.insert(incarnation, Role { held, sent });
         Ok(pem)
@@ -416,9 +412,36 @@ impl Authorities {
         let role = known
             .map(|known| known.held.role.clone())
             .unwrap_or_default();
-        let (pem, held) = now.issue(incarnation, &role, now_ms)?;
+        let (pem, held) = now.issue(&of_role(incarnation), &role, now_ms)?;
         now.roles.entry(incarnation).or_default().sent = Some((held, now_ms));
         Ok(pem)
+    }
+
+    /// What this node shows to other nodes of the job from now on, and by whom it knows them.
+    pub(super) fn certify_among_nodes(
+        &self,
+        node: &str,
+        now_ms: u64,
+    ) -> Result<String, IdentityError> {
+        let mut now = self.lock();
+        let (pem, held) = now.issue(&format!("node/{node}"), node, now_ms)?;
+        now.among_nodes.insert(node.to_owned(), held);
+        Ok(pem)
+    }
+
+    /// Nodes that are to have another certificate for each other, with it.
+    pub fn renewed_among_nodes(&self, now_ms: u64) -> Result<Vec<(String, String)>, IdentityError> {
+        let mut now = self.lock();
+        let late = |(_, held): &(&String, &Held)| !now.is_up_to_date(held, now_ms);
+        let due = now.among_nodes.iter().filter(late);
+        let due: Vec<String> = due.map(|(node, _)| node.clone()).collect();
+        let mut renewed = Vec::new();
+        for node in due {
+            let (pem, held) = now.issue(&format!("node/{node}"), &node, now_ms)?;
+            now.among_nodes.insert(node.clone(), held);
+            renewed.push((node, pem));
+        }
+        Ok(renewed)
     }
 
     /// Goes on with a rotation as far as these roles, which are all that live, by their incarnations, and the nodes let it.
@@ -465,6 +488,10 @@ impl Authorities {
         // A rotation writes first and then replaces as a whole.
         self.0.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn of_role(incarnation: u64) -> String {
+    format!("role/{incarnation}")
 }
 
 /// Those by which the leader knows roles, in PEM.

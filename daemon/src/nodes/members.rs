@@ -275,6 +275,15 @@ impl Members {
         })))
     }
 
+    /// What this node shows to other nodes, and by whom it knows them, in PEM.
+    pub(super) fn certify_among_nodes(
+        &self,
+        name: &str,
+        now_ms: u64,
+    ) -> Result<String, IdentityError> {
+        self.0.authorities.certify_among_nodes(name, now_ms)
+    }
+
     /// How a caller is answered that calls the leader by this name, and what that will have proven of him. Whoever means nobody that there is is answered as a node, and refused by its authority.
     pub(super) fn answering(
         &self,

@@ -5,7 +5,7 @@
 //!
 //!  node ── TLS 1.3, each with its certificate by the leader ── Join ──► which node it is, what it has ──► driver admits it
 //!                                                                                                         │
-//!            RoleHost of its roles, ReadFile, ReadShard, KeepShard: only with the session's key ◄── session opens
+//!            RoleHost of its roles, ReadFile, Read-, Keep-, FindShard: only with the session's key ◄── session opens
 //! ```
 //! Nothing is decided here: what a node says becomes events, what the driver wants of it goes
 //! down the stream.
@@ -16,6 +16,7 @@ mod join_token;
 mod members;
 mod outgoing;
 mod outside;
+mod places;
 mod proven;
 mod sealed;
 mod service;
@@ -32,10 +33,11 @@ pub use join_token::{JoinToken, JoinTokenError};
 pub use members::{
     Created, LONGEST_NAME, LONGEST_TTL_S, Listed, ListedNode, Members, MembersError,
 };
-pub use outgoing::{ShardDigests, parts_of, taken};
+pub use outgoing::{ShardDigests, parts_noted, parts_of, taken};
 pub use outside::{OutsideFiles, OutsideFilesError, OutsidePaths};
+pub use places::{Bringing, Places, key_of};
 pub use proven::{Proven, TokenId};
-pub use sealed::{IN_ALL, OF_ONE_ADDRESS, PATIENCE, Peer, sealed};
+pub use sealed::{IN_ALL, OF_ONE_ADDRESS, PATIENCE, Peer, proven_connections, sealed};
 pub use service::{Joined, NodeHostService, Orders};
 pub use sessions::{SESSION_HEADER, SessionCheck, Sessions};
 pub use shards::{Brought, Expected, ShardError, Shards};

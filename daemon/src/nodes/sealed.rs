@@ -73,12 +73,37 @@ impl Peer {
 
 /// Takes the listener's connections, for as long as the stream is kept.
 pub fn sealed(listener: TcpListener, members: Members) -> ReceiverStream<io::Result<Sealed>> {
+    let answer = move |stream| {
+        let members = members.clone();
+        async move { answer(&members, stream).await }
+    };
+    proven_connections(listener, answer, refusal)
+}
+
+/// The listener's connections, each once `answer` says who is at its other end, for as long as the stream is kept.
+pub fn proven_connections<S, F>(
+    listener: TcpListener,
+    answer: impl Fn(TcpStream) -> F + Send + 'static,
+    refusal: fn(SocketAddr, &io::Error) -> String,
+) -> ReceiverStream<io::Result<S>>
+where
+    S: Send + 'static,
+    F: Future<Output = io::Result<S>> + Send + 'static,
+{
     let (proven, stream) = mpsc::channel(WAITING);
-    tokio::spawn(accept(listener, members, proven));
+    tokio::spawn(accept(listener, answer, refusal, proven));
     ReceiverStream::new(stream)
 }
 
-async fn accept(listener: TcpListener, members: Members, proven: mpsc::Sender<io::Result<Sealed>>) {
+async fn accept<S, F>(
+    listener: TcpListener,
+    answer: impl Fn(TcpStream) -> F,
+    refusal: fn(SocketAddr, &io::Error) -> String,
+    proven: mpsc::Sender<io::Result<S>>,
+) where
+    S: Send + 'static,
+    F: Future<Output = io::Result<S>> + Send + 'static,
+{
     let (unproven, log) = (Unproven::default(), Arc::new(Seldom::default()));
     loop {
         let taken = tokio::select! {
@@ -88,7 +113,7 @@ async fn accept(listener: TcpListener, members: Members, proven: mpsc::Sender<io
         let (stream, from) = match taken {
             Ok(taken) => taken,
             Err(error) => {
-                log.say(|| format!("no connection of a node can be taken: {error}"));
+                log.say(|| format!("no connection can be taken: {error}"));
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
@@ -97,9 +122,12 @@ async fn accept(listener: TcpListener, members: Members, proven: mpsc::Sender<io
             log.say(|| format!("a connection from {from} was closed: too many are unproven"));
             continue;
         };
-        let (members, proven, log) = (members.clone(), proven.clone(), Arc::clone(&log));
+        let (answering, proven, log) = (answer(stream), proven.clone(), Arc::clone(&log));
         tokio::spawn(async move {
-            match answer(&members, stream).await {
+            let slow =
+                |_| io::Error::new(io::ErrorKind::TimedOut, "it said too little for too long");
+            let answered = timeout(PATIENCE, answering).await.map_err(slow);
+            match answered.flatten() {
                 Ok(stream) => {
                     drop(place);
                     // Fails only when nobody serves any more.
@@ -119,9 +147,7 @@ async fn answer(members: &Members, stream: TcpStream) -> io::Result<Sealed> {
             .inspect_err(|error| tracing::error!("nobody can be answered: {error}"))
             .ok()
     });
-    let answered = timeout(PATIENCE, answering).await;
-    let slow = |_| io::Error::new(io::ErrorKind::TimedOut, "it said too little for too long");
-    let (proof, stream) = answered.map_err(slow)??;
+    let (proof, stream) = answering.await?;
     let mut peer = Peer {
         proven: Proven::Former,
         shown: Fingerprint::of_caller(&stream),

@@ -15,6 +15,7 @@ use robust_proto::v1::leader_message::Body as Down;
 use robust_proto::v1::node_host_server::NodeHost;
 use robust_proto::v1::node_message::Body as Up;
 use robust_proto::v1::{self, LeaderMessage, NodeMessage, Part};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -167,6 +168,7 @@ impl NodeHostService {
         let (orders, mut ordered) = mpsc::unbounded_channel();
         // Where there is nobody else to go to, silence says nothing.
         let beats = standing.hears_beats && self.epoch > 0;
+        let identity = self.among_nodes(&name, &standing);
         let joined = Joined {
             name: name.clone(),
             from,
@@ -182,6 +184,7 @@ impl NodeHostService {
             files,
             session: session.key().to_owned(),
             roles_token: self.roles_token.reveal().to_owned(),
+            identity,
         };
         let served = match say(&down, Down::Welcome(welcome)) {
             Ok(()) => {
@@ -198,6 +201,18 @@ impl NodeHostService {
         }
         // When the driver is gone there is nobody to tell.
         let _ = self.events.tell(NodeLinkEvent::Gone { link });
+    }
+
+    /// By what other nodes know this one; nothing where it gives them nothing.
+    fn among_nodes(&self, name: &str, standing: &v1::NodeStanding) -> String {
+        if standing.shards.parse::<SocketAddr>().is_err() {
+            return String::new();
+        }
+        let made = self.members.certify_among_nodes(name, unix_ms());
+        made.unwrap_or_else(|error| {
+            tracing::warn!("shards of {name} go through this leader: it has no certificate for other nodes: {error}");
+            String::new()
+        })
     }
 
     /// Says which life of the job this is, and hears what the node has.
@@ -378,6 +393,14 @@ impl NodeHost for NodeHostService {
         let (path, xxh3) = self.keep(request.into_inner(), &via).await?;
         let path = path.display().to_string();
         Ok(Response::new(v1::KeptShard { path, xxh3 }))
+    }
+
+    async fn find_shard(
+        &self,
+        request: Request<v1::HeldShard>,
+    ) -> Result<Response<v1::ShardPlaces>, Status> {
+        self.sessions.check(&request)?;
+        Ok(Response::new(self.shards.places().find(request.get_ref())))
     }
 
     async fn clock(

@@ -1,11 +1,13 @@
-//! Shards of ranks on other nodes, kept in the leader's shared memory: a node that is lost with its
-//! memory costs no committed step (I-5).
+//! Shards of ranks on other nodes that come to the leader: to be a copy of them on another machine, where the leader is
+//! a node; to be written to a checkpoint; and from nodes of earlier builds, which give them to nobody else.
 //!
 //! A kept shard has a file of its own, named after rank, step and incarnation, so that a rank of an
 //! older gang which still writes somewhere can damage nothing that is committed (I-1).
 use super::outgoing::ShardDigests;
+use super::places::{Bringing, Places};
 use super::wanted::{OnItsWay, RankThere, Unwanted, Wanted};
 use robust_proto::v1;
+use robust_shared::ids::Step;
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -101,6 +103,10 @@ pub struct Shards {
     came: Arc<AtomicU64>,
     /// What may come.
     wanted: Wanted,
+    /// Who has what is not here.
+    places: Places,
+    /// Who brings what.
+    bringing: Bringing,
     /// ShardDigests of what was read from here, whole.
     read: Arc<Mutex<HashMap<ReadKey, ShardDigests>>>,
 }
@@ -114,6 +120,8 @@ impl Shards {
             brought: watch::Sender::default(),
             came: Arc::default(),
             wanted: Wanted::default(),
+            places: Places::default(),
+            bringing: Bringing::default(),
             read: Arc::default(),
         }
     }
@@ -159,6 +167,16 @@ impl Shards {
             true => Ok(found),
             false => Err(ShardError::Outside { path: given }),
         }
+    }
+
+    /// Who has what is not here.
+    pub fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// By whom shards are brought here.
+    pub fn bringing(&self) -> &Bringing {
+        &self.bringing
     }
 
     /// Whether that is a shard's file which may be read from here.
@@ -252,6 +270,7 @@ impl Shards {
     /// of gangs that are over. Those after `newest` may be on their way.
     pub fn tidy(&self, oldest: u64, newest: u64, in_use: &[PathBuf]) {
         self.read().retain(|(_, step, _), _| *step >= oldest);
+        self.bringing.forget_before(Step(oldest));
         for entry in fs::read_dir(&self.snapshots)
             .into_iter()
             .flatten()

@@ -1,5 +1,6 @@
 //! The job a state directory belongs to.
 use super::{Readers, StateDir, StateDirError, read_private, write_private};
+use robust_shared::job::Job;
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -68,7 +69,7 @@ const PATHS: [(&str, &str); 3] = [
 
 fn is_same(there: &str, here: &str, located: bool) -> bool {
     let job = |text: &str| {
-        let mut job: Value = serde_json::from_str(text).ok()?;
+        let mut job = as_this_build_says_it(text)?;
         for part in OF_MACHINE {
             if let Some(value) = job.pointer_mut(part).filter(|value| !value.is_null()) {
                 *value = true.into();
@@ -86,6 +87,15 @@ fn is_same(there: &str, here: &str, located: bool) -> bool {
         Some(job)
     };
     there == here || (job(there).is_some() && job(there) == job(here))
+}
+
+/// A job that another build wrote lacks the keys that have come since: they have their defaults.
+fn as_this_build_says_it(text: &str) -> Option<Value> {
+    match serde_json::from_str::<Job>(text) {
+        Ok(job) => serde_json::to_value(job).ok(),
+        // Whoever wants to read it says so.
+        Err(_) => serde_json::from_str(text).ok(),
+    }
 }
 
 /// Names the files in the job and in its revisions as they are named here.
@@ -129,6 +139,23 @@ fn job_name(json: &str) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_job_that_a_build_without_some_of_the_keys_began_is_the_same_where_they_have_their_defaults()
+     {
+        let text = include_str!("../../../fixtures/jobs/test.toml");
+        let job = Job::parse(text, "test.toml".as_ref()).unwrap();
+        let here = serde_json::to_string(&job).unwrap();
+        let mut former: Value = serde_json::from_str(&here).unwrap();
+        let rollout = former["rollout"].as_object_mut().unwrap();
+        rollout.remove("swap").unwrap();
+        let restart = former["restart"].as_object_mut().unwrap();
+        restart.remove("same_cause").unwrap();
+        assert!(is_same(&former.to_string(), &here, false));
+        let steps = former["job"]["steps"].as_u64().unwrap();
+        former["job"]["steps"] = (steps + 1).into();
+        assert!(!is_same(&former.to_string(), &here, false));
+    }
 
     #[test]
     fn the_same_job_goes_on_and_another_is_refused_by_name() {

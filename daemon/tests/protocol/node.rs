@@ -78,6 +78,7 @@ impl Leader {
         );
         let job = serde_json::to_string(&data.unwrap()).unwrap();
         let welcome = v1::NodeWelcome {
+            identity: String::new(),
             job,
             files: Vec::new(),
             session: "session".to_owned(),
@@ -190,6 +191,13 @@ impl NodeHost for Leader {
         _: Request<Streaming<v1::ShardPart>>,
     ) -> Result<Response<v1::KeptShard>, Status> {
         Err(Status::invalid_argument("not kept"))
+    }
+
+    async fn find_shard(
+        &self,
+        _: Request<v1::HeldShard>,
+    ) -> Result<Response<v1::ShardPlaces>, Status> {
+        Ok(Response::new(v1::ShardPlaces::default()))
     }
 
     async fn clock(

@@ -236,7 +236,7 @@ pub struct OwnStepReply {
 pub struct SnapshotReply {
     #[prost(uint64, tag = "1")]
     pub step: u64,
-    /// the slot's file in shared memory, or a copy: a complete safetensors image
+    /// the slot's file in shared memory, or a copy: a complete safetensors image; empty: not on this machine
     #[prost(string, tag = "2")]
     pub path: ::prost::alloc::string::String,
     /// of the image
@@ -627,6 +627,9 @@ pub struct Restore {
     /// in rank order, itself included
     #[prost(message, repeated, tag = "3")]
     pub peers: ::prost::alloc::vec::Vec<Peer>,
+    /// a rank needs its own shard alone: the others may be elsewhere
+    #[prost(bool, tag = "4")]
+    pub own: bool,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -5662,7 +5665,7 @@ pub struct ClockReply {
 pub struct NodeMessage {
     #[prost(
         oneof = "node_message::Body",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 90"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 90"
     )]
     pub body: ::core::option::Option<node_message::Body>,
 }
@@ -5699,6 +5702,9 @@ pub mod node_message {
         /// it will leave; said again after it joined anew
         #[prost(message, tag = "12")]
         Leaving(super::NodeLeaving),
+        /// another node was given the shard of a rank that runs here
+        #[prost(message, tag = "13")]
+        Sent(super::ShardSent),
         #[prost(message, tag = "90")]
         LogRead(super::LogRead),
     }
@@ -5740,6 +5746,9 @@ pub struct NodeStanding {
     /// it knows LeaderBeat
     #[prost(bool, tag = "13")]
     pub hears_beats: bool,
+    /// its ShardHost: IP address and port; empty: none, and its ranks' shards go to the leader
+    #[prost(string, tag = "14")]
+    pub shards: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -5873,7 +5882,7 @@ pub struct NodeLeave {
 pub struct LeaderMessage {
     #[prost(
         oneof = "leader_message::Body",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 90, 60"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 90, 60"
     )]
     pub body: ::core::option::Option<leader_message::Body>,
 }
@@ -5908,6 +5917,9 @@ pub mod leader_message {
         Renew(super::RenewCertificate),
         #[prost(message, tag = "11")]
         Beat(super::LeaderBeat),
+        /// in place of the welcome's
+        #[prost(message, tag = "12")]
+        Identity(super::NewIdentity),
         #[prost(message, tag = "90")]
         ReadLog(super::ReadLog),
         #[prost(message, tag = "60")]
@@ -5940,6 +5952,10 @@ pub struct NodeWelcome {
     /// what the job's roles prove to each other
     #[prost(string, tag = "4")]
     pub roles_token: ::prost::alloc::string::String,
+    /// Certificate, key, and the certificates of all authorities that are believed, by which nodes know each other, in
+    /// PEM; empty: shards of its ranks go to the leader.
+    #[prost(string, tag = "5")]
+    pub identity: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -6147,7 +6163,32 @@ pub struct HeldShard {
     #[prost(fixed64, optional, tag = "5")]
     pub xxh3: ::core::option::Option<u64>,
 }
-/// The node is to hold a shard, which it reads from the leader.
+/// Where a shard is.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ShardPlace {
+    /// the node's name
+    #[prost(string, tag = "1")]
+    pub node: ::prost::alloc::string::String,
+    /// NodeStanding.shards
+    #[prost(string, tag = "2")]
+    pub address: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ShardPlaces {
+    /// the nearest to its origin first
+    #[prost(message, repeated, tag = "1")]
+    pub places: ::prost::alloc::vec::Vec<ShardPlace>,
+    /// What it must be, as far as the leader knows.
+    #[prost(fixed64, optional, tag = "2")]
+    pub xxh3: ::core::option::Option<u64>,
+    #[prost(bytes = "vec", optional, tag = "3")]
+    pub blake3: ::core::option::Option<::prost::alloc::vec::Vec<u8>>,
+}
+/// The node is to hold a shard, which it reads from another node or from the leader.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -6160,6 +6201,19 @@ pub struct HoldShard {
     /// copies of steps before this one are of no use any more
     #[prost(uint64, tag = "3")]
     pub oldest: u64,
+    /// absent: the leader
+    #[prost(message, optional, tag = "4")]
+    pub from: ::core::option::Option<ShardPlace>,
+}
+/// The digests of a shard as its rank's node read it for another one: copies are known by them.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ShardSent {
+    #[prost(message, optional, tag = "1")]
+    pub shard: ::core::option::Option<HeldShard>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub blake3: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -6385,6 +6439,28 @@ pub mod node_host_client {
             req.extensions_mut().insert(GrpcMethod::new("robust.v1.NodeHost", "Enroll"));
             self.inner.unary(req, path, codec).await
         }
+        /// Who has a shard of a snapshot that the leader does not have.
+        pub async fn find_shard(
+            &mut self,
+            request: impl tonic::IntoRequest<super::HeldShard>,
+        ) -> std::result::Result<tonic::Response<super::ShardPlaces>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.NodeHost/FindShard",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.NodeHost", "FindShard"));
+            self.inner.unary(req, path, codec).await
+        }
         /// What the leader's clock says and from where it is asked: for `robustctl doctor`, which has a join token.
         pub async fn clock(
             &mut self,
@@ -6463,6 +6539,11 @@ pub mod node_host_server {
             &self,
             request: tonic::Request<super::EnrollRequest>,
         ) -> std::result::Result<tonic::Response<super::EnrollReply>, tonic::Status>;
+        /// Who has a shard of a snapshot that the leader does not have.
+        async fn find_shard(
+            &self,
+            request: tonic::Request<super::HeldShard>,
+        ) -> std::result::Result<tonic::Response<super::ShardPlaces>, tonic::Status>;
         /// What the leader's clock says and from where it is asked: for `robustctl doctor`, which has a join token.
         async fn clock(
             &self,
@@ -6769,6 +6850,49 @@ pub mod node_host_server {
                     };
                     Box::pin(fut)
                 }
+                "/robust.v1.NodeHost/FindShard" => {
+                    #[allow(non_camel_case_types)]
+                    struct FindShardSvc<T: NodeHost>(pub Arc<T>);
+                    impl<T: NodeHost> tonic::server::UnaryService<super::HeldShard>
+                    for FindShardSvc<T> {
+                        type Response = super::ShardPlaces;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::HeldShard>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as NodeHost>::find_shard(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = FindShardSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/robust.v1.NodeHost/Clock" => {
                     #[allow(non_camel_case_types)]
                     struct ClockSvc<T: NodeHost>(pub Arc<T>);
@@ -6849,6 +6973,313 @@ pub mod node_host_server {
     /// Generated gRPC service name
     pub const SERVICE_NAME: &str = "robust.v1.NodeHost";
     impl<T> tonic::server::NamedService for NodeHostServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
+/// Generated client implementations.
+pub mod shard_host_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// What nodes give to each other, beside the leader: called over TLS by the certificates of the welcome.
+    #[derive(Debug, Clone)]
+    pub struct ShardHostClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl ShardHostClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> ShardHostClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> ShardHostClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            ShardHostClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// A shard that is in this node's memory: a copy, or the slot of a rank that runs there.
+        pub async fn read_held(
+            &mut self,
+            request: impl tonic::IntoRequest<super::HeldShard>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::ShardPart>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.ShardHost/ReadHeld",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.ShardHost", "ReadHeld"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod shard_host_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with ShardHostServer.
+    #[async_trait]
+    pub trait ShardHost: std::marker::Send + std::marker::Sync + 'static {
+        /// Server streaming response type for the ReadHeld method.
+        type ReadHeldStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::ShardPart, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// A shard that is in this node's memory: a copy, or the slot of a rank that runs there.
+        async fn read_held(
+            &self,
+            request: tonic::Request<super::HeldShard>,
+        ) -> std::result::Result<tonic::Response<Self::ReadHeldStream>, tonic::Status>;
+    }
+    /// What nodes give to each other, beside the leader: called over TLS by the certificates of the welcome.
+    #[derive(Debug)]
+    pub struct ShardHostServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> ShardHostServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for ShardHostServer<T>
+    where
+        T: ShardHost,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/robust.v1.ShardHost/ReadHeld" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReadHeldSvc<T: ShardHost>(pub Arc<T>);
+                    impl<
+                        T: ShardHost,
+                    > tonic::server::ServerStreamingService<super::HeldShard>
+                    for ReadHeldSvc<T> {
+                        type Response = super::ShardPart;
+                        type ResponseStream = T::ReadHeldStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::HeldShard>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ShardHost>::read_held(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReadHeldSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for ShardHostServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "robust.v1.ShardHost";
+    impl<T> tonic::server::NamedService for ShardHostServer<T> {
         const NAME: &'static str = SERVICE_NAME;
     }
 }

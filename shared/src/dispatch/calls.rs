@@ -83,6 +83,8 @@ pub struct Restore {
     pub shards: Vec<Shard>,
     /// The gang in rank order, the receiver included.
     pub peers: Vec<Peer>,
+    /// A rank needs its own shard alone: the others may be on other machines.
+    pub own: bool,
 }
 
 impl WorkerCall for Restore {

@@ -59,8 +59,8 @@ impl Spread {
     }
 }
 
-/// Which node is to hold a copy besides those that have one; none when that would make it no safer. Where no copy counts
-/// any node will do.
+/// Which node is to hold a copy besides those that have one; none when that would make it no safer, or where nobody
+/// has one to copy.
 /// `load` says how many bytes a node is to hold already: of equally distant ones the least loaded
 /// holds it, then the first by name.
 pub fn choose<'a>(
@@ -77,5 +77,5 @@ pub fn choose<'a>(
         (*apart, Reverse(load(&node.name)), name)
     });
     let (node, apart) = best?;
-    (copies.is_empty() || apart > Spread::of(copies)).then_some(node)
+    (!copies.is_empty() && apart > Spread::of(copies)).then_some(node)
 }

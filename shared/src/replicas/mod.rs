@@ -7,12 +7,9 @@
 //!                         │                                                   steps: forgotten
 //!                         └► nowhere else to hold it: as safe as it can be
 //! ```
-//! Every snapshot is complete in the leader's memory when its step ends: ranks of other nodes have
-//! theirs copied there. So a shard is at its rank's node and at the leader from the beginning, which
-//! is one and the same node for the leader's own ranks. Of several controllers the leader is no node: it may be on the
-//! machine of the rank's node, and its memory is of no use to the one that leads next, so a second node is to hold it.
-//! [`choose`] says which further node is to hold
-//! it, and the [`Table`] follows what is held, gone and asked for.
+//! A rank's shard is in the memory of the rank's node when its step ends. [`choose`] says which further node is to
+//! hold it, and the [`Table`] follows what is held, gone and asked for. The leader's own machine is a place like any
+//! other where it is a node; of several controllers none is.
 mod choose;
 mod table;
 #[cfg(test)]

@@ -73,35 +73,25 @@ struct Shard {
     refused: BTreeSet<String>,
 }
 
-/// The table. Names are those of nodes; the leader's own is one of them.
-#[derive(Clone, Debug)]
+/// The table. Names are those of nodes; the leader's own is one of them where it is a node.
+#[derive(Clone, Debug, Default)]
 pub struct Table {
-    /// Whose memory has every shard, and lasts as a node's does; none: whoever leads may be on the machine of any node, and
-    /// another one leads when it dies.
-    leader: Option<Place>,
+    /// The leader's node, which holds copies only where no other is as far apart: what all nodes need of it goes first.
+    leader: Option<String>,
     nodes: BTreeMap<String, Node>,
     shards: BTreeMap<ShardKey, Shard>,
     orders: Vec<Order>,
 }
 
 impl Table {
-    /// Of a job led by that node.
-    pub fn new(leader: Place) -> Self {
-        Self::led_by(Some(leader))
-    }
-
-    /// Of a job of several controllers, none of which is a node: what the leader's memory has is no copy that counts.
-    pub fn of_several_controllers() -> Self {
-        Self::led_by(None)
-    }
-
-    fn led_by(leader: Option<Place>) -> Self {
-        Self {
-            leader,
-            nodes: BTreeMap::new(),
-            shards: BTreeMap::new(),
-            orders: Vec::new(),
-        }
+    /// Of a job whose leader's machine is this node, which is there from the beginning.
+    pub fn led_by(leader: Place) -> Self {
+        let mut table = Self {
+            leader: Some(leader.name.clone()),
+            ..Self::default()
+        };
+        table.joined(leader, []);
+        table
     }
 
     /// A node is there, or there again, and holds so much.
@@ -121,24 +111,25 @@ impl Table {
         self.place();
     }
 
-    /// A snapshot is complete at the leader. Later steps, and the same one by older gangs, are history
-    /// that did not happen.
+    /// A snapshot is complete: each rank's shard is in the memory of these nodes. Later steps, and the same one by older
+    /// gangs, are history that did not happen.
     pub fn snapshot(
         &mut self,
         step: Step,
         generation: Generation,
-        shards: impl IntoIterator<Item = (String, Content)>,
+        shards: impl IntoIterator<Item = (Vec<String>, Content)>,
     ) {
         self.shards.retain(|key, _| key.step < step);
-        for (rank, (home, content)) in (0..).zip(shards) {
+        for (rank, (homes, content)) in (0..).zip(shards) {
             let key = ShardKey {
                 step,
                 generation,
                 rank,
             };
-            // In its slot there.
-            if let Some(node) = self.nodes.get_mut(&home) {
-                node.held.insert(key);
+            for home in homes {
+                if let Some(node) = self.nodes.get_mut(&home) {
+                    node.held.insert(key);
+                }
             }
             let shard = Shard {
                 content,
@@ -209,19 +200,23 @@ impl Table {
             let copies = self.copies(**key);
             Spread::of(&copies.iter().collect::<Vec<_>>())
         };
+        let is_short = |(key, shard): &(&ShardKey, &Shard)| {
+            self.wanted(**key, shard).is_some() || self.copies(**key).is_empty()
+        };
         match of_step.iter().map(spread).min() {
             None => Safety::Nothing,
-            Some(_) if self.others() == 0 => Safety::Alone,
+            Some(_) if self.nodes.len() < 2 => Safety::Alone,
             Some(_) if of_step.iter().any(|(_, s)| s.asked.is_some()) => Safety::Copying,
-            Some(_) if of_step.iter().any(|(k, s)| self.wanted(**k, s).is_some()) => Safety::Short,
+            Some(_) if of_step.iter().any(is_short) => Safety::Short,
             Some(spread) => Safety::Safe(spread),
         }
     }
 
-    /// Nodes besides the one that has a copy anyway.
-    fn others(&self) -> usize {
-        let first = usize::from(self.leader.is_none());
-        self.nodes.len().saturating_sub(first)
+    /// Whether somebody was asked to hold a copy of a shard and has not answered.
+    pub fn is_on_its_way(&self, key: ShardKey) -> bool {
+        self.shards
+            .get(&key)
+            .is_some_and(|shard| shard.asked.is_some())
     }
 
     /// The newest snapshot's step.
@@ -250,11 +245,9 @@ impl Table {
         there.map(place).collect()
     }
 
-    /// Where a shard is: with the leader, and with its holders.
+    /// Where a shard is.
     fn copies(&self, key: ShardKey) -> Vec<Place> {
-        let mut copies = self.places(|_, node| node.held.contains(&key));
-        copies.extend(self.leader.clone());
-        copies
+        self.places(|_, node| node.held.contains(&key))
     }
 
     /// Who should hold it too, if anybody.
@@ -268,7 +261,7 @@ impl Table {
             .cloned()
     }
 
-    /// What a node holds and was asked to hold of a step.
+    /// What a node holds and was asked to hold of a step; the leader's holds more than any other.
     fn load(&self, name: &str, step: Step) -> u64 {
         let Some(node) = self.nodes.get(name) else {
             return 0;
@@ -277,7 +270,11 @@ impl Table {
             key.step == step && (node.held.contains(key) || shard.asked.as_deref() == Some(name))
         };
         let shards = self.shards.iter().filter(counts);
-        shards.map(|(_, shard)| shard.content.bytes).sum()
+        let held: u64 = shards.map(|(_, shard)| shard.content.bytes).sum();
+        match self.leader.as_deref() == Some(name) {
+            true => u64::MAX,
+            false => held,
+        }
     }
 
     fn place(&mut self) {

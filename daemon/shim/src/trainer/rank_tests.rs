@@ -138,6 +138,7 @@ fn restore(step: u64, shards: usize) -> Call {
         step,
         shards: (0..shards).map(shard).collect(),
         peers: Vec::new(),
+        own: false,
     });
     call(&format!("restore/{step}"), body)
 }

@@ -17,7 +17,7 @@ mod sources;
 mod tests;
 
 pub use far::Far;
-pub use peers::{PeerHolder, PeerMemory, PeerView, Peers};
+pub use peers::{Needed, PeerHolder, PeerMemory, PeerView, Peers};
 pub use replay::{Again, Progress, Replayed};
 pub use sources::{Disk, Memory, Source};
 
@@ -36,6 +36,8 @@ pub struct Way {
     pub sources: Vec<Arc<dyn Source>>,
     /// The gang as its ranks must know it.
     pub peers: Vec<Peer>,
+    /// Each rank needs its own shard alone.
+    pub own: bool,
     /// What earlier steps consumed.
     pub store: Store,
     /// Told of every step that is trained again.
@@ -188,7 +190,7 @@ impl Search<'_> {
                 return Ok(None);
             }
         };
-        if let Err(Passed { reason, by }) = begin(&self.gang, candidate, &self.way.peers).await {
+        if let Err(Passed { reason, by }) = begin(&self.gang, candidate, self.way).await {
             self.rank = by.or(self.rank);
             self.passed_over.push(format!("{of}: {reason}"));
             return Ok(None);
@@ -239,7 +241,7 @@ struct Passed {
 }
 
 /// Puts a candidate's state on every rank.
-async fn begin(gang: &Gang, candidate: &Candidate, peers: &[Peer]) -> Result<(), Passed> {
+async fn begin(gang: &Gang, candidate: &Candidate, way: &Way) -> Result<(), Passed> {
     let shards = match &candidate.source {
         None => Vec::new(),
         Some(source) => source.shards(candidate.step).await.map_err(|reason| {
@@ -248,23 +250,18 @@ async fn begin(gang: &Gang, candidate: &Candidate, peers: &[Peer]) -> Result<(),
         })?,
     };
     let step = candidate.step;
-    call(gang, step, shards, peers).await.map_err(|e| Passed {
+    call(gang, step, shards, way).await.map_err(|e| Passed {
         reason: e.to_string(),
         by: e.rank(),
     })
 }
 
-async fn call(
-    gang: &Gang,
-    step: Step,
-    shards: Vec<Shard>,
-    peers: &[Peer],
-) -> Result<(), StepError> {
-    let peers = peers.to_vec();
+async fn call(gang: &Gang, step: Step, shards: Vec<Shard>, way: &Way) -> Result<(), StepError> {
     let whole = Restore {
         step,
         shards,
-        peers,
+        peers: way.peers.clone(),
+        own: way.own,
     };
     gang.call::<Restore>(step.0, whole).await.map(drop)
 }

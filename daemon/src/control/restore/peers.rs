@@ -1,4 +1,5 @@
-//! What other nodes hold in their memory, brought back when it is not in this machine's any more.
+//! What other nodes hold in their memory. They give it to each other; it is brought to this machine where ranks of its
+//! own need it, to be held here too, and for checkpoints.
 use super::Source;
 use crate::control::{GangWorkEvent, shard_from_wire};
 use crate::nodes::{Brought, Expected, Orders, Shards, taken};
@@ -47,6 +48,24 @@ pub struct PeerHolder {
     pub orders: Orders,
 }
 
+/// Which ranks' shards have to be on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Needed {
+    /// All.
+    All,
+    /// Those of these ranks.
+    Of(Vec<u32>),
+}
+
+impl Needed {
+    fn has(&self, rank: u32) -> bool {
+        match self {
+            Self::All => true,
+            Self::Of(ranks) => ranks.contains(&rank),
+        }
+    }
+}
+
 /// The way to what other nodes hold.
 #[derive(Clone)]
 pub struct Peers {
@@ -54,7 +73,7 @@ pub struct Peers {
     pub view: watch::Receiver<Arc<PeerView>>,
     /// Where it arrives.
     pub shards: Shards,
-    /// Told what is in this machine's memory again.
+    /// Told what is in this machine's memory, too.
     pub events: Tell<GangWorkEvent>,
 }
 
@@ -62,12 +81,17 @@ pub struct Peers {
 pub struct PeerMemory {
     known: BTreeMap<Step, SnapshotShards>,
     peers: Peers,
+    needed: Needed,
 }
 
 impl PeerMemory {
-    /// Of the snapshots that are known.
-    pub fn new(known: BTreeMap<Step, SnapshotShards>, peers: Peers) -> Self {
-        Self { known, peers }
+    /// Of the snapshots that are known, of which these shards have to be brought here.
+    pub fn new(known: BTreeMap<Step, SnapshotShards>, peers: Peers, needed: Needed) -> Self {
+        Self {
+            known,
+            peers,
+            needed,
+        }
     }
 
     /// The steps of which every shard is here or held by somebody.
@@ -109,44 +133,57 @@ impl PeerMemory {
         }
     }
 
+    /// The step's shards once those that are needed here are here. After a restart nodes that hold some of them may not
+    /// have joined again yet.
+    pub async fn gather(&self, step: Step) -> Result<Vec<Shard>, String> {
+        self.look(step).await?;
+        self.bring(step).await
+    }
+
     async fn bring(&self, step: Step) -> Result<Vec<Shard>, String> {
         let known = self.known.get(&step).ok_or("it is not known any more")?;
-        let mut brought = known.clone();
         // All at once: they come from several nodes.
         let bringing = (0..).zip(&known.shards).map(|(rank, shard)| async move {
-            match is_here(shard) {
+            match is_here(shard) || !self.needed.has(rank) {
                 true => Ok(shard.clone()),
-                false => self.bring_one(key(step, known, rank), shard).await,
+                false => self.bring_rank(step, rank).await,
             }
         });
         let results = futures::future::join_all(bringing).await;
-        brought.shards = results.into_iter().collect::<Result<_, String>>()?;
-        let shards = brought.shards.iter().map(shard_from_wire).collect();
+        let shards = results.into_iter().collect::<Result<Vec<_>, String>>()?;
+        Ok(shards.iter().map(shard_from_wire).collect())
+    }
+
+    /// Brings one shard here, and tells of it.
+    pub async fn bring_rank(&self, step: Step, rank: u32) -> Result<v1::SnapshotReply, String> {
+        let known = self.known.get(&step);
+        let shard = known.and_then(|known| known.shards.get(rank as usize));
+        let (known, shard) = known.zip(shard).ok_or("it is not known any more")?;
+        let key = key(step, known, rank);
+        let bringing = self.bring_one(key, shard);
+        let Brought { path, digests } = self.peers.shards.bringing().once(key, bringing).await?;
+        let shard = v1::SnapshotReply {
+            path: path.display().to_string(),
+            xxh3: Some(digests.xxh3),
+            blake3: Some(digests.blake3.to_vec()),
+            ..shard.clone()
+        };
+        let brought = GangWorkEvent::Brought {
+            key,
+            shard: shard.clone(),
+        };
         // When the driver is gone nobody wants to know.
-        let _ = self
-            .peers
-            .events
-            .tell(GangWorkEvent::Brought { step, brought });
-        Ok(shards)
+        let _ = self.peers.events.tell(brought);
+        Ok(shard)
     }
 
     /// From whoever has it and whose copy is what it should be.
-    async fn bring_one(
-        &self,
-        key: ShardKey,
-        shard: &v1::SnapshotReply,
-    ) -> Result<v1::SnapshotReply, String> {
+    async fn bring_one(&self, key: ShardKey, shard: &v1::SnapshotReply) -> Result<Brought, String> {
         let holders = self.peers.view.borrow().held.get(&key).cloned();
         let mut why = format!("nobody holds the shard of rank {}", key.rank);
         for holder in holders.unwrap_or_default() {
             match self.ask(key, shard, &holder).await {
-                Ok(Brought { path, digests }) => {
-                    return Ok(v1::SnapshotReply {
-                        path: path.display().to_string(),
-                        xxh3: Some(digests.xxh3),
-                        ..shard.clone()
-                    });
-                }
+                Ok(brought) => return Ok(brought),
                 Err(reason) => {
                     why = format!(
                         "the shard of rank {} on {}: {reason}",
@@ -320,7 +357,7 @@ mod tests {
             shards: shards.clone(),
             events: Tell::into_channel(&events),
         };
-        let memory = PeerMemory::new([(Step(STEP), snapshot)].into(), peers);
+        let memory = PeerMemory::new([(Step(STEP), snapshot)].into(), peers, Needed::All);
         let node = async {
             given.recv().await.unwrap();
             let header = v1::ShardHeader {

@@ -20,8 +20,8 @@ pub trait Source: Send + Sync {
     /// Steps up to `limit` of which it says that it has the whole state. Cheap: nothing is read whole.
     fn steps(&self, limit: Step) -> BoxFuture<'_, Result<Vec<Step>, String>>;
 
-    /// The shards of one of those steps, in rank order, as files that every rank can be sent to;
-    /// verified, and brought here where they were elsewhere.
+    /// The shards of one of those steps, in rank order: files that every rank can be sent to, verified, and brought here
+    /// where they were elsewhere; without a path those that the ranks' nodes find among themselves.
     fn shards(&self, step: Step) -> BoxFuture<'_, Result<Vec<Shard>, String>>;
 }
 

@@ -171,6 +171,7 @@ impl Bench {
     ) -> Result<Origin, StepError> {
         let told = Arc::clone(&self.told);
         let way = Way {
+            own: false,
             sources,
             peers: Vec::new(),
             store: self.store.clone(),

@@ -83,6 +83,7 @@ impl Driver {
         let remote = self.nodes.remote(node);
         remote.identity = joined.standing.identity;
         remote.address = joined.standing.advertise;
+        remote.shards = joined.standing.shards;
         remote.renews = joined.standing.renews;
         remote.told.clear();
         self.nodes.link(node, joined.link, joined.orders);
@@ -214,6 +215,7 @@ impl Driver {
             Up::LogRead(read) => self.on_log_read(read),
             Up::Samples(samples) => self.on_node_samples(node, &samples),
             Up::Held(held) => self.on_held(node, &held),
+            Up::Sent(sent) => self.on_sent(node, &sent),
             Up::NotHeld(not_held) => self.on_not_held(node, not_held),
             Up::Leaving(said) => {
                 let reason = said.reason;

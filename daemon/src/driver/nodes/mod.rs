@@ -24,6 +24,8 @@ pub(super) struct Remote {
     identity: String,
     /// Where its roles are reached.
     pub address: String,
+    /// Where other nodes read the shards that it holds; empty: nowhere.
+    pub shards: String,
     link: Option<(LinkId, Orders)>,
     /// Whether it can be told to have another certificate made, and by which authority it was told over this link.
     renews: bool,

@@ -191,6 +191,7 @@ fn a_killed_gang_trains_again_within_seconds() {
             step: 0,
             shards: Vec::new(),
             peers,
+            own: false,
         };
         let restored = both("restore", Body::Restore(restore));
         let update = Update {

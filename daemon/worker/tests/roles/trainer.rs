@@ -104,6 +104,7 @@ impl Gang<'_> {
                 step,
                 shards: shards.clone(),
                 peers: peers.clone(),
+                own: false,
             })
         })
     }

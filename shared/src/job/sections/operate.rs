@@ -246,9 +246,11 @@ pub struct Restart {
     pub same_cause: u32,
     /// Faults of its own from which on a node is cordoned by itself, if everybody there would have another
     /// place; 0: never.
+    #[serde(skip_serializing_if = "is_never")]
     pub cordon_after: u32,
     /// Seconds after which a fault of a node counts half, then a quarter, and so on. The default is a day:
     /// a sound node has a fault in months, so several in a day are no chance.
+    #[serde(skip_serializing_if = "is_a_day")]
     pub cordon_half_life_s: f64,
     /// A linked process ended or lost its link.
     pub exit: KindBudget,
@@ -323,6 +325,17 @@ impl Restart {
     }
 }
 
+const DAY_S: f64 = 86_400.0;
+
+// Nodes of an earlier build do not know these keys.
+fn is_never(faults: &u32) -> bool {
+    *faults == 0
+}
+
+fn is_a_day(seconds: &f64) -> bool {
+    *seconds == DAY_S
+}
+
 impl Default for Restart {
     fn default() -> Self {
         let none = KindBudget::default();
@@ -333,7 +346,7 @@ impl Default for Restart {
             max_task_restarts: 3,
             same_cause: 3,
             cordon_after: 0,
-            cordon_half_life_s: 86_400.0,
+            cordon_half_life_s: DAY_S,
             exit: none,
             start: none,
             hang: none,

@@ -1,0 +1,165 @@
+//! Steps that are done, and said to be so once they are as safe as the job wants them.
+//!
+//! ```text
+//!  the step is done ── publish_after ──► safe already, or waits ─► said to the core: committed,
+//!                                          │        ▲               published
+//!                                          │        └── Held, Written, or nobody can hold it
+//!                                          └── its gang died: forgotten with its task
+//! ```
+use super::Driver;
+use super::alarms::Alarm;
+use super::gang::GangTask;
+use robust_proto::v1;
+use robust_shared::core::{GangEvent, Input, Severity, StepMetrics};
+use robust_shared::ids::{Generation, Step};
+use robust_shared::job::PublishAfter;
+use robust_shared::replicas::{Safety, ShardKey};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How often a checkpoint that a step waits for is offered again, when the disk is full, say.
+const PRESS: Duration = Duration::from_secs(1);
+
+/// A step that is done and not yet said to be.
+#[derive(Debug)]
+pub(super) struct Done {
+    step: Step,
+    input: Input,
+}
+
+impl Driver {
+    /// The step's result is there. It is said to the core when it is as safe as the job wants it;
+    /// until then its task stays, and dies with its gang.
+    pub(super) fn on_done(&mut self, mut task: GangTask, step: Step, input: Input) {
+        task.done = Some(Done { step, input });
+        self.gang = Some(task);
+        self.pressed = None;
+        self.press_checkpoint();
+        self.say_what_is_safe();
+    }
+
+    /// Says to the core what was held back and is safe by now.
+    pub(super) fn say_what_is_safe(&mut self) {
+        let Some(task) = &self.gang else { return };
+        let Some(Done { step, .. }) = &task.done else {
+            return;
+        };
+        if !self.is_safe(*step, task.generation) {
+            return;
+        }
+        if let Some(Done { input, .. }) = self.gang.take().and_then(|mut t| t.done.take()) {
+            self.inputs.push_back(input);
+        }
+    }
+
+    fn is_safe(&self, step: Step, generation: Generation) -> bool {
+        match self.parts.job.checkpoint.publish_after {
+            PublishAfter::Snapshot => !self.is_leaving_other_machines(step),
+            PublishAfter::Disk => self.written == Some((step, generation)),
+            PublishAfter::Replica => match self.replicas.safety(step) {
+                Safety::Copying => false,
+                safety => {
+                    self.note_safety(step, safety);
+                    true
+                }
+            },
+        }
+    }
+
+    /// Whether shards of ranks on other machines are on their way to a second one: a step outlives any machine but this.
+    fn is_leaving_other_machines(&self, step: Step) -> bool {
+        let Some(snapshot) = self.snapshots.get(step) else {
+            return false;
+        };
+        let elsewhere = (0..)
+            .zip(&snapshot.shards)
+            .filter(|(_, s)| s.path.is_empty());
+        let mut keys = elsewhere.map(|(rank, _)| ShardKey {
+            step,
+            generation: snapshot.generation,
+            rank,
+        });
+        keys.any(|key| self.replicas.is_on_its_way(key))
+    }
+
+    /// Steps go on that no other node holds: an alarm for as long as it is so.
+    fn note_safety(&self, step: Step, safety: Safety) {
+        let text = match safety {
+            Safety::Copying => return,
+            Safety::Alone => {
+                format!("step {step} is committed on this node alone: no other node has joined")
+            }
+            Safety::Short | Safety::Nothing => {
+                format!("step {step} is committed though no other node could hold all of it")
+            }
+            Safety::Safe(spread) => {
+                let spread = spread.word();
+                format!("from step {step} on other nodes hold every shard: two {spread}")
+            }
+        };
+        let (now, feeds) = (self.parts.clock.now(), &self.parts.feeds);
+        match safety {
+            Safety::Safe(_) => feeds.lower(now, Alarm::NoReplica, "replica", text),
+            _ => feeds.raise(now, Alarm::NoReplica, Severity::Warn, "replica", text),
+        }
+    }
+
+    /// Offers the checkpoint that a step waits for, and offers it again while it is not written.
+    pub(super) fn press_checkpoint(&mut self) {
+        let waits = self.parts.job.checkpoint.publish_after == PublishAfter::Disk;
+        let Some(task) = self.gang.as_ref().filter(|_| waits) else {
+            return;
+        };
+        let Some(Done { step, input }) = &task.done else {
+            return;
+        };
+        let soon = self.pressed.is_some_and(|at| at.elapsed() < PRESS);
+        if soon || self.written == Some((*step, task.generation)) {
+            return;
+        }
+        let (step, generation, reward) = (*step, task.generation, reward(input));
+        let consumed = self.replicas.consumed(step);
+        // One that is behind is offered again; the writer never queues.
+        self.offer_checkpoint(step, generation, consumed, reward);
+        self.pressed = Some(Instant::now());
+    }
+
+    pub(super) fn replica_status(&self) -> v1::ReplicaStatus {
+        let newest = self.replicas.newest();
+        let safety = newest.map_or(Safety::Nothing, |step| self.replicas.safety(step));
+        let (state, spread) = match safety {
+            Safety::Nothing => ("none yet", ""),
+            Safety::Alone => ("alone", ""),
+            Safety::Copying => ("copying", ""),
+            Safety::Short => ("short", ""),
+            Safety::Safe(spread) => ("safe", spread.word()),
+        };
+        let done = self.gang.as_ref().and_then(|task| task.done.as_ref());
+        let waiting = done.map(|done| {
+            let what = match self.parts.job.checkpoint.publish_after {
+                PublishAfter::Disk => "its checkpoint on disk",
+                _ => "its copies on other nodes",
+            };
+            format!("step {} waits for {what}", done.step)
+        });
+        v1::ReplicaStatus {
+            step: newest.map_or(0, |step| step.0),
+            state: state.to_owned(),
+            spread: spread.to_owned(),
+            waiting: waiting.unwrap_or_default(),
+        }
+    }
+}
+
+fn reward(input: &Input) -> Option<f64> {
+    match input {
+        Input::Gang(
+            _,
+            GangEvent::StepDone {
+                metrics: StepMetrics { reward, .. },
+                ..
+            },
+        ) => Some(*reward),
+        _ => None,
+    }
+}

@@ -1,0 +1,275 @@
+//! What nodes give to each other, beside the leader: shards of snapshots that are in their memory.
+//!
+//! ```text
+//!  leader ── the welcome: a certificate ──► Exchange, which listens where the roles here do; the node's standing says where
+//!
+//!  node c ── TLS 1.3, both certified as nodes ── ReadHeld ──► a copy, or the slot of a rank that runs here ──► its parts
+//!                                                                 └─ of a slot: its digests, to the leader
+//! ```
+//! A leader of an earlier build gives no certificate: then nobody is answered, and shards go through it.
+use super::held::Held;
+use crate::known::Known;
+use crate::nodes::{parts_noted, proven_connections, taken};
+use hyper_util::rt::TokioIo;
+use robust_identity::{Between, IdentityError};
+use robust_proto::v1;
+use robust_proto::v1::node_message::Body as Up;
+use robust_proto::v1::shard_host_client::ShardHostClient;
+use robust_proto::v1::shard_host_server::{ShardHost, ShardHostServer};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Endpoint, Server, Uri};
+use tonic::{Request, Response, Status, Streaming};
+
+/// Shards that are read from here at a time; whoever asks for more waits.
+const READS: usize = 16;
+/// Calls of one connection at a time.
+const CALLS: u32 = 16;
+/// Bytes of the headers of one call.
+const HEADER_BYTES: u32 = 8 << 10;
+/// How long another node may take to be reached and to prove itself.
+const REACHED: Duration = Duration::from_secs(5);
+/// How long a reader may take nothing, and how long a giver may give nothing.
+const STILL: Duration = Duration::from_secs(30);
+
+/// See the module's doc. Clones are one and the same.
+#[derive(Clone, Debug)]
+pub(super) struct Exchange(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// This node's name.
+    name: String,
+    held: Held,
+    reads: Arc<Semaphore>,
+    now: Mutex<Now>,
+}
+
+#[derive(Debug, Default)]
+struct Now {
+    /// Nobody is answered, and nobody called, without.
+    between: Option<Between>,
+    listening: Option<Listening>,
+    /// The way to the leader, while the node is joined.
+    up: Option<mpsc::UnboundedSender<v1::NodeMessage>>,
+}
+
+#[derive(Debug)]
+struct Listening {
+    at: SocketAddr,
+    serving: JoinHandle<()>,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+impl Exchange {
+    /// Of the node of this name, which has those shards.
+    pub fn new(name: String, held: Held) -> Self {
+        Self(Arc::new(Inner {
+            name,
+            held,
+            reads: Arc::new(Semaphore::new(READS)),
+            now: Mutex::default(),
+        }))
+    }
+
+    /// This node's name.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Listens at this address, if it does not already; none where that cannot be.
+    pub fn listen(&self, at: IpAddr) -> Option<SocketAddr> {
+        let mut now = self.lock();
+        if let Some(there) = now.listening.as_ref().filter(|l| l.at.ip() == at) {
+            return Some(there.at);
+        }
+        now.listening = None;
+        let listening = bind(at).map(|(listener, at)| {
+            let exchange = self.clone();
+            let serving = tokio::spawn(exchange.serve(listener));
+            Listening { at, serving }
+        });
+        match listening {
+            Ok(listening) => {
+                let at = listening.at;
+                now.listening = Some(listening);
+                Some(at)
+            }
+            Err(error) => {
+                tracing::warn!(
+                    "other nodes cannot read shards at {at}: {error}; they go through the leader"
+                );
+                None
+            }
+        }
+    }
+
+    /// Is this to other nodes from now on.
+    pub fn identify(&self, pem: &str) -> Result<(), IdentityError> {
+        let mut now = self.lock();
+        match &now.between {
+            Some(between) => between.renew(pem),
+            None => {
+                now.between = Some(Between::from_pem(pem)?);
+                Ok(())
+            }
+        }
+    }
+
+    /// The way to the leader; none while it is away.
+    pub fn tell_over(&self, up: Option<mpsc::UnboundedSender<v1::NodeMessage>>) {
+        self.lock().up = up;
+    }
+
+    /// A shard from the memory of the node at that place.
+    pub async fn read(
+        &self,
+        place: &v1::ShardPlace,
+        wanted: &v1::HeldShard,
+    ) -> Result<Streaming<v1::ShardPart>, Status> {
+        let between = self.between()?;
+        let unreachable = |why: String| {
+            Status::unavailable(format!("node {} at {}: {why}", place.node, place.address))
+        };
+        let (node, address) = (place.node.clone(), place.address.clone());
+        let connector = tower::service_fn(move |_: Uri| {
+            let (between, node, address) = (between.clone(), node.clone(), address.clone());
+            async move {
+                let stream = TcpStream::connect(address).await?;
+                stream.set_nodelay(true)?;
+                let sealed = between.call(&node, stream).await?;
+                Ok::<_, io::Error>(TokioIo::new(sealed))
+            }
+        });
+        let endpoint = Endpoint::from_shared(format!("http://{}", place.address));
+        let endpoint = endpoint.map_err(|e| unreachable(e.to_string()))?;
+        let reading = async {
+            let channel = endpoint.connect_with_connector(connector).await;
+            let channel = channel.map_err(|e| {
+                let cause = std::error::Error::source(&e);
+                unreachable(cause.map_or_else(|| e.to_string(), ToString::to_string))
+            })?;
+            let mut client = ShardHostClient::new(channel)
+                .max_decoding_message_size(crate::grpc::MAX_MESSAGE_BYTES);
+            client.read_held(*wanted).await
+        };
+        let reached = timeout(REACHED, reading).await;
+        let reached = reached.map_err(|_| unreachable("it does not answer".to_owned()))?;
+        reached.map(Response::into_inner)
+    }
+
+    /// The next part of a shard, of a giver who is not stuck.
+    pub async fn next(
+        parts: &mut Streaming<v1::ShardPart>,
+    ) -> Result<Option<v1::ShardPart>, Status> {
+        let still = |_| Status::unavailable(format!("nothing came for {} s", STILL.as_secs()));
+        timeout(STILL, parts.message()).await.map_err(still)?
+    }
+
+    fn between(&self) -> Result<Between, Status> {
+        let between = self.lock().between.clone();
+        between.ok_or_else(|| Status::unavailable("this node has no certificate for other nodes"))
+    }
+
+    async fn serve(self, listener: TcpListener) {
+        let incoming = proven_connections(
+            listener,
+            {
+                let exchange = self.clone();
+                move |stream| exchange.clone().answer(stream)
+            },
+            |from, error| format!("a connection from {from} to read shards was refused: {error}"),
+        );
+        let serving = Server::builder()
+            .max_concurrent_streams(CALLS)
+            .http2_max_header_list_size(HEADER_BYTES)
+            .add_service(ShardHostServer::new(self))
+            .serve_with_incoming(incoming);
+        if let Err(error) = serving.await {
+            tracing::error!("other nodes cannot read shards from here any more: {error}");
+        }
+    }
+
+    async fn answer(self, stream: TcpStream) -> io::Result<Known<impl Sealed, String>> {
+        stream.set_nodelay(true)?;
+        let between = self.between().map_err(io::Error::other)?;
+        let (name, stream) = between.answer(stream).await?;
+        Ok(Known::new(stream, name))
+    }
+
+    /// The leader is told what a rank's slot has: copies of it are known by that.
+    fn sent(&self, shard: v1::HeldShard, blake3: [u8; 32]) {
+        let sent = Up::Sent(v1::ShardSent {
+            shard: Some(shard),
+            blake3: blake3.to_vec(),
+        });
+        if let Some(up) = &self.lock().up {
+            // Over a link that broke it is not told: then the first copy's word counts.
+            let _ = up.send(v1::NodeMessage { body: Some(sent) });
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Now> {
+        // What is in it is replaced as a whole.
+        self.0.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection on which both have proven themselves.
+trait Sealed: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static {}
+
+impl<T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static> Sealed for T {}
+
+fn bind(at: IpAddr) -> io::Result<(TcpListener, SocketAddr)> {
+    let listener = std::net::TcpListener::bind((at, 0))?;
+    listener.set_nonblocking(true)?;
+    let at = listener.local_addr()?;
+    Ok((TcpListener::from_std(listener)?, at))
+}
+
+#[tonic::async_trait]
+impl ShardHost for Exchange {
+    type ReadHeldStream = ReceiverStream<Result<v1::ShardPart, Status>>;
+
+    async fn read_held(
+        &self,
+        request: Request<v1::HeldShard>,
+    ) -> Result<Response<Self::ReadHeldStream>, Status> {
+        let wanted = request.into_inner();
+        let reading = Arc::clone(&self.0.reads).acquire_owned().await;
+        let reading = reading.map_err(|_| Status::unavailable("this node is ending"))?;
+        let gone = || Status::not_found("it is not here any more");
+        let (held, path) = self.0.held.find(&wanted).ok_or_else(gone)?;
+        let exchange = self.clone();
+        let note = move |digests: crate::nodes::ShardDigests| {
+            if held.xxh3.is_none() {
+                let xxh3 = Some(digests.xxh3);
+                exchange.sent(v1::HeldShard { xxh3, ..held }, digests.blake3);
+            }
+        };
+        let mut parts = parts_noted(path, taken(held.step, held.generation, held.bytes), note);
+        let (sender, receiver) = mpsc::channel(1);
+        tokio::spawn(async move {
+            let _reading = reading;
+            while let Some(part) = parts.recv().await {
+                // A reader that left, or that takes nothing any more, gets no more.
+                if !matches!(timeout(STILL, sender.send(part)).await, Ok(Ok(()))) {
+                    return;
+                }
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+}

@@ -1,0 +1,109 @@
+//! Shards of snapshots on several machines: given from node to node, and to the leader only for what is its own.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+use nix::sys::signal::Signal;
+use robust_tests::{Cluster, JobFile, assert_consumed_once, roles};
+use robustd::state::StateDir;
+use serde_json::Value;
+use std::path::Path;
+
+const PER_STEP: usize = 16;
+const TRAINS: &[(&str, i64)] = &[("train", 1)];
+const SERVES: &[(&str, i64)] = &[("rollout", 3), ("agent", 2)];
+
+/// All ranks on nodes: one on `b`, one on `c`, and a free slot on `d`.
+fn job(steps: i64) -> JobFile {
+    JobFile::small()
+        .set("job", "steps", steps)
+        .set("detect.node_lost", "window_s", 3.0)
+        .nodes(&[("a", SERVES), ("b", TRAINS), ("c", TRAINS), ("d", TRAINS)])
+}
+
+fn start(job: &JobFile) -> Cluster {
+    let mut cluster = Cluster::start(job);
+    for (node, rank) in [("b", 0), ("c", 1)] {
+        cluster.join(node, &[]);
+        cluster
+            .leader
+            .until("the rank's place", |s| place(s, rank) == node);
+    }
+    cluster.join("d", &[]);
+    cluster
+}
+
+fn place(status: &Value, rank: usize) -> String {
+    let node = &roles(status, "trainer")[rank]["node"];
+    node.as_str().unwrap_or_default().to_owned()
+}
+
+/// The files of shards that came to a machine.
+fn came(state: &Path, prefix: &str) -> Vec<String> {
+    let folder = StateDir::make(state).unwrap().snapshots();
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with(prefix)).collect()
+}
+
+fn is_safe(status: &Value) -> bool {
+    status["replicas"]["state"] == "safe"
+}
+
+#[test]
+fn a_lost_machines_shard_comes_back_from_another_node_and_none_passes_the_leader() {
+    let steps = 12;
+    // A checkpoint is written where the leader is.
+    let mut cluster = start(&job(steps).set("checkpoint", "every", 0));
+    let before = cluster.leader.until("copies of the second step", |s| {
+        s["step"].as_u64() >= Some(2) && is_safe(s)
+    });
+    assert!(!came(&cluster.state_dir("d"), "held-").is_empty());
+    cluster.strike("b", Signal::SIGKILL);
+    let after = cluster.leader.until("the rank of b to train on d", |s| {
+        place(s, 0) == "d" && s["step"].as_u64() > before["step"].as_u64().map(|step| step + 1)
+    });
+    assert_eq!(place(&after, 1), "c");
+    let restored = cluster.leader.events("restored");
+    let last = restored.last().unwrap();
+    assert!(last.contains("from peer memory"), "{restored:?}");
+    assert!(!last.contains("trained again"), "{restored:?}");
+    let kept = came(&cluster.leader.state_dir(), "kept-");
+    assert!(kept.is_empty(), "{kept:?} came to the leader");
+    assert_eq!(cluster.leader.finish(), 0, "{}", cluster.logs());
+    for node in ["c", "d"] {
+        assert_eq!(cluster.end_of(node), 0, "{}", cluster.logs());
+    }
+    assert_consumed_once(&cluster.leader.state_dir(), steps as u64, PER_STEP);
+}
+
+#[test]
+fn a_checkpoint_of_ranks_on_other_machines_is_written_and_the_last_step_too() {
+    let job = job(6)
+        .set("checkpoint", "every", 2)
+        .set("checkpoint", "keep", 9);
+    let mut cluster = start(&job);
+    assert_eq!(cluster.leader.finish(), 0, "{}", cluster.logs());
+    let listed = cluster.leader.json(&["ckpt", "ls"]);
+    let all = listed["checkpoints"].as_array().unwrap();
+    let steps: Vec<u64> = all.iter().map(|c| c["step"].as_u64().unwrap()).collect();
+    assert!(steps.contains(&2) && steps.contains(&6), "{listed}");
+    let verified = cluster.leader.ctl(&["ckpt", "verify"]);
+    let said = String::from_utf8_lossy(&verified.stdout).into_owned();
+    assert!(verified.status.success(), "{said}");
+}
+
+#[test]
+fn a_step_waits_until_a_second_machine_has_what_a_rank_on_another_one_made() {
+    // With nobody else the leader's machine is the second one.
+    let job = JobFile::small()
+        .set("job", "steps", 6)
+        .nodes(&[("a", SERVES), ("b", &[("train", 2)])]);
+    let mut cluster = Cluster::start(&job);
+    cluster.join("b", &[]);
+    cluster.leader.until("copies of the second step", |s| {
+        s["step"].as_u64() >= Some(2) && is_safe(s)
+    });
+    let kept = came(&cluster.leader.state_dir(), "kept-");
+    assert!(kept.len() >= 2, "{kept:?}");
+    assert_eq!(cluster.leader.finish(), 0, "{}", cluster.logs());
+    assert_eq!(cluster.end_of("b"), 0, "{}", cluster.logs());
+    assert_consumed_once(&cluster.leader.state_dir(), 6, PER_STEP);
+}
