@@ -1,7 +1,7 @@
 //! The drills that there are, and the one that runs: `robustctl drill FILE` as a process of its own,
 //! so that a drill behaves here as it does on the command line.
 use super::event::Event;
-use crate::commands::drill::catalogue::{self, Entry};
+use crate::drills::{self, Entry};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -84,11 +84,9 @@ impl DrillRun {
     }
 }
 
-pub use catalogue::default_folder;
-
 /// The files of a folder, by name.
 pub fn catalogue(folder: &Path) -> Result<Vec<DrillFile>, String> {
-    let entries = catalogue::catalogue(folder)?;
+    let entries = drills::catalogue(folder)?;
     Ok(entries.into_iter().map(drill_file).collect())
 }
 

@@ -4,7 +4,7 @@ use super::event::{Action, Quit};
 use super::flow::Flow;
 use super::history::History;
 use super::state::{Link, State};
-use crate::commands::is_over;
+use crate::ending::is_over;
 use robust_proto::v1;
 
 /// Between two attempts to reach a lost daemon.

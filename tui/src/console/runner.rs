@@ -12,8 +12,8 @@ use super::stored;
 use super::terminal::Screen;
 use super::ui;
 use super::ui::look::Look;
-use crate::cli::TuiArgs;
-use crate::commands::job_result;
+use crate::cli::{Global, TuiArgs};
+use crate::ending::job_result;
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use crate::format::{clock, locale_is_utf8, of_total, ratio};
@@ -29,7 +29,17 @@ const BURST: usize = 256;
 
 /// Opens the console and stays until it is left. The terminal is restored in every case: panics by a
 /// hook, signals as events, and all else by the end of [`Screen`].
-pub async fn run(endpoint: Endpoint, args: TuiArgs) -> Result<(), CliError> {
+pub async fn run(global: &Global, args: TuiArgs) -> Result<(), CliError> {
+    let endpoint = Endpoint::resolve(
+        global.state_dir.as_deref(),
+        global.connect.as_deref(),
+        global.token_file.as_deref(),
+    )?;
+    if global.json {
+        return Err(CliError::Usage(
+            "the console has no JSON; use `robustctl watch --json`".into(),
+        ));
+    }
     if let Some(to) = &args.svg {
         return picture::write(&args, &args.picture, to);
     }
@@ -109,7 +119,7 @@ impl Runner {
             recorder: None,
             player: None,
             drill: None,
-            drills: folder.unwrap_or_else(drills::default_folder),
+            drills: folder.unwrap_or_else(crate::drills::default_folder),
             second: 0,
         })
     }

@@ -20,7 +20,7 @@ use super::stored::Stored;
 use super::table::View;
 use super::ui::Drawn;
 use super::ui::look::Look;
-use crate::commands::is_over;
+use crate::ending::is_over;
 use crate::format::who;
 use chrono::{FixedOffset, Offset as _, Utc};
 use robust_proto::v1;

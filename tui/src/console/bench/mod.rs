@@ -14,8 +14,9 @@ use super::state::State;
 use super::stored::Stored;
 use super::ui::{self, look::Look};
 use crate::cli::{BenchConsoleArgs, ThemeName};
-use crate::commands::drill::outcome::load;
 use crate::error::CliError;
+use crate::machine::load;
+use crate::output;
 use crate::paint::Paint;
 use crate::table::Table;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -54,8 +55,22 @@ impl Times {
     }
 }
 
+/// Measures the console and says what came out.
+pub async fn run(args: &BenchConsoleArgs, json: bool) -> Result<(), CliError> {
+    let result = measure(args).await?;
+    if let Some(path) = &args.out {
+        std::fs::write(path, format!("{result:#}\n"))
+            .map_err(|e| CliError::Failed(format!("{} cannot be written: {e}", path.display())))?;
+    }
+    let said = match json {
+        true => format!("{result}\n"),
+        false => text(&result),
+    };
+    Ok(output::put(&said)?)
+}
+
 /// Measures both; the result as JSON.
-pub async fn run(args: &BenchConsoleArgs) -> Result<Value, CliError> {
+async fn measure(args: &BenchConsoleArgs) -> Result<Value, CliError> {
     let before = load();
     let screens: Vec<Times> = Screen::ALL
         .into_iter()
@@ -90,7 +105,7 @@ pub async fn run(args: &BenchConsoleArgs) -> Result<Value, CliError> {
 }
 
 /// The result as a table, with what was aimed at.
-pub fn text(result: &Value) -> String {
+fn text(result: &Value) -> String {
     let mut table = Table::new(&["FIGURE", ">VALUE", "GOAL", "MET"]);
     let figure = |name: &str| result[name].as_f64().unwrap_or(f64::NAN);
     let goals = [

@@ -1,12 +1,7 @@
-//! The drills that there are: the files of a folder, and one of them by its name.
-use super::{Read, read};
-use crate::commands::{put, put_json};
+//! Drill files: one is read and checked against its job, and those of a folder are the catalogue.
 use crate::error::CliError;
-use crate::paint::Paint;
-use crate::table::Table;
-use robust_shared::drill::{Drill, Plan};
+use robust_shared::drill::{Drill, DrillError, DrillProblem, Plan};
 use robust_shared::nearest::nearest;
-use serde_json::json;
 use std::path::{Path, PathBuf};
 
 /// A drill file.
@@ -31,7 +26,7 @@ impl Entry {
                          job,
                          job_path,
                      }| {
-                        let plan = super::make(&drill, &job, &job_path)?;
+                        let plan = make(&drill, &job, &job_path)?;
                         Ok((drill, plan))
                     },
                 )
@@ -113,91 +108,50 @@ pub fn find(file: &Path) -> Result<PathBuf, CliError> {
     )))
 }
 
-/// Prints a line for each drill of a folder.
-pub fn list(folder: Option<&Path>, json: bool) -> Result<(), CliError> {
-    let folder = folder.map_or_else(default_folder, Path::to_path_buf);
-    let entries = catalogue(&folder).map_err(CliError::Usage)?;
-    match json {
-        true => put_json(&entries.iter().map(as_json).collect::<Vec<_>>()),
-        false => put(&table(&entries).render(Paint::stdout())),
-    }
+/// A drill and the text of its job file.
+pub struct Read {
+    /// What it says.
+    pub drill: Drill,
+    /// The text of its job file.
+    pub job: String,
+    /// Where that lies.
+    pub job_path: PathBuf,
 }
 
-fn table(entries: &[Entry]) -> Table {
-    let mut table = Table::new(&["DRILL", "SPEED", ">FAULTS", "ABOUT"]);
-    for entry in entries {
-        let speed = match &entry.planned {
-            Ok((drill, _)) => drill.speed.name(),
-            Err(_) => "refused",
-        };
-        let about = entry.about();
-        table.row([
-            entry.name.clone(),
-            speed.to_owned(),
-            entry.faults().to_string(),
-            first_sentence(&about).to_owned(),
-        ]);
-    }
-    table
+/// Reads both.
+pub fn read(file: &Path) -> Result<Read, CliError> {
+    let unreadable = |path: &Path, e: std::io::Error| {
+        CliError::Usage(format!("cannot read {}: {e}", path.display()))
+    };
+    let text = std::fs::read_to_string(file).map_err(|e| unreadable(file, e))?;
+    let drill = Drill::parse(&text, file).map_err(usage)?;
+    let folder = std::path::absolute(file).map_err(|e| unreadable(file, e))?;
+    let job_path: PathBuf = folder.parent().unwrap_or(Path::new("/")).join(&drill.job);
+    let job = std::fs::read_to_string(&job_path).map_err(|e| {
+        let (path, reason) = (job_path.clone(), e.to_string());
+        usage(drill.refuse("job", DrillProblem::NoJob { path, reason }))
+    })?;
+    Ok(Read {
+        drill,
+        job,
+        job_path,
+    })
 }
 
-fn as_json(entry: &Entry) -> serde_json::Value {
-    let mut value = json!({
-        "name": entry.name,
-        "file": entry.path,
-        "faults": entry.faults(),
-    });
-    match &entry.planned {
-        Ok((drill, plan)) => {
-            let expect = plan.series.iter().flat_map(|s| &s.expect);
-            value["about"] = json!(drill.about());
-            value["speed"] = json!(drill.speed.name());
-            value["covers"] = json!(drill.covers);
-            value["expect"] = expect.map(|e| e.text.as_str()).collect();
-        }
-        Err(why) => value["refused"] = json!(why),
-    }
-    value
+/// Checks the drill against its job.
+pub fn make(drill: &Drill, job: &str, job_path: &Path) -> Result<Plan, CliError> {
+    Plan::make(drill, job, job_path).map_err(usage)
 }
 
-fn first_sentence(text: &str) -> &str {
-    text.split_once(". ")
-        .map_or(text, |(first, _)| first)
-        .trim_end_matches('.')
+/// What is wrong with a drill, as an error of the command line.
+pub fn usage(e: DrillError) -> CliError {
+    CliError::Usage(e.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-
-    #[test]
-    fn a_list_has_a_line_for_each_drill_and_says_why_one_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::write(
-            dir.path().join("job.txt"),
-            "[data]\nprompts = \"p\"\ntokenizer = \"t\"\n",
-        )
-        .unwrap();
-        let drill = "# One dies. And more.\nversion = 1\nname = \"n\"\njob = \"job.txt\"\nseed = 1\n\
-                     covers = [\"exit\"]\nspeed = \"slow\"\nexpect = [\"no restart\"]\n\
-                     faults = [{ kind = \"kill\", role = \"agent\", at_step = 2 }]\n";
-        std::fs::write(dir.path().join("good.toml"), drill).unwrap();
-        let bad = drill.replace("kill", "kil");
-        std::fs::write(dir.path().join("bad.toml"), bad).unwrap();
-        let entries = catalogue(dir.path()).unwrap();
-        let text = table(&entries).render(Paint::plain());
-        let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[1].contains("refused") && lines[1].contains("did you mean"));
-        let words: Vec<&str> = lines[2].split_whitespace().collect();
-        assert_eq!(words, ["good", "slow", "1", "One", "dies"]);
-        let json = as_json(&entries[1]);
-        assert_eq!(
-            (&json["covers"][0], &json["faults"]),
-            (&json!("exit"), &json!(1))
-        );
-        assert!(as_json(&entries[0])["refused"].is_string());
-    }
 
     #[test]
     fn a_name_that_is_no_drill_is_refused_with_the_nearest() {
