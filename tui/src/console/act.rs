@@ -248,7 +248,7 @@ impl Act {
 
     /// The word that must be typed for it; none: a yes is enough.
     pub fn needs(&self, state: &State) -> Option<String> {
-        let status = state.status.as_ref();
+        let status = state.job.status();
         let job = || status.map(|s| s.job.clone());
         match self {
             Act::Strike(_) if status.is_some_and(|s| s.protected) => job(),

@@ -210,7 +210,7 @@ impl State {
         let needs = act.needs(self);
         if let Act::Strike(strike) = &mut act {
             // Of a protected job its name is typed first.
-            strike.i_know = self.status.as_ref().is_some_and(|s| s.protected);
+            strike.i_know = self.job.status().is_some_and(|s| s.protected);
         }
         self.overlay = Some(Overlay::Ask(Ask {
             act,
@@ -278,6 +278,7 @@ impl State {
             life.is_some_and(|l| (&l.role, l.index) == (&r.role, r.index))
         };
         let engines = self
+            .job
             .roles()
             .iter()
             .filter(|r| crate::format::is_engine(&r.role));
@@ -369,7 +370,7 @@ impl State {
             _ => return,
         };
         let Some(life) = chosen.clone() else { return };
-        let same = self.roles().iter().any(|r| {
+        let same = self.job.roles().iter().any(|r| {
             (&r.role, r.index, r.incarnation) == (&life.role, life.index, life.incarnation)
         });
         if !same {
@@ -387,7 +388,7 @@ impl State {
             _ if self.read_only => Some("this console only reads (--read-only)"),
             Link::Waiting => Some("no daemon reached yet"),
             Link::Lost { .. } => Some("the daemon is not reachable"),
-            Link::Live if self.is_over() => Some("the job is over"),
+            Link::Live if self.job.is_over() => Some("the job is over"),
             Link::Live => None,
         }
     }

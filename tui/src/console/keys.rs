@@ -37,7 +37,7 @@ impl State {
             KeyCode::Tab => return self.show(self.screen.next(1)),
             KeyCode::BackTab => return self.show(self.screen.next(-1)),
             KeyCode::Char('s') => self.ask(Act::Stop),
-            KeyCode::Char('P') => self.ask(match self.is_paused() {
+            KeyCode::Char('P') => self.ask(match self.job.is_paused() {
                 true => Act::Resume,
                 false => Act::Pause,
             }),
@@ -192,7 +192,7 @@ impl State {
             'L' => self.ask(strike(Fault::LoseSlot)),
             'I' => self.list_faults(Some(Life::from(&role)), role.node),
             'D' => {
-                let armed = self.armed_for(&role).next().cloned();
+                let armed = self.job.armed_for(&role).next().cloned();
                 match armed {
                     Some(armed) => self.ask(Act::Disarm(armed)),
                     None => {
@@ -208,7 +208,12 @@ impl State {
                 out: !role.quarantined,
             }),
             'S' => {
-                let from = self.roles().iter().filter(|r| r.role == role.role).count();
+                let from = self
+                    .job
+                    .roles()
+                    .iter()
+                    .filter(|r| r.role == role.role)
+                    .count();
                 let from = u32::try_from(from).unwrap_or(u32::MAX);
                 self.prompt(PromptKind::Scale {
                     role: role.role,
@@ -244,7 +249,7 @@ impl State {
 
     /// What has to be restarted so that nothing is left on a node; a gang once.
     fn movable(&self, node: &str) -> Vec<Whole> {
-        let here = self.roles().iter().filter(|r| r.node == node);
+        let here = self.job.roles().iter().filter(|r| r.node == node);
         let mut gang = false;
         here.filter(|r| r.role != "trainer" || !std::mem::replace(&mut gang, true))
             .map(Whole::from)

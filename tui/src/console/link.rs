@@ -1,10 +1,7 @@
 //! The connection as the state sees it: what comes over it, when it counts as lost, when it is tried
 //! again.
 use super::event::{Action, Quit};
-use super::flow::Flow;
-use super::history::History;
 use super::state::{Link, State};
-use crate::ending::is_over;
 use robust_proto::v1;
 
 /// Between two attempts to reach a lost daemon.
@@ -15,8 +12,6 @@ const SILENT_MS: u64 = 10_000;
 const SILENT_OF_SEVERAL_MS: u64 = 2_000;
 /// With `--exit-when-done`: how long a lost daemon is waited for.
 const PATIENCE_MS: u64 = 15_000;
-/// Events kept for the list.
-const EVENTS_KEPT: usize = 500;
 
 impl State {
     /// Number of the present connection.
@@ -26,13 +21,8 @@ impl State {
 
     /// A recording that was wound back begins anew; what the operator looks at stays.
     pub fn forget(&mut self) {
-        self.history = History::default();
-        self.flow = Flow::default();
-        self.status = None;
-        self.events.clear();
+        self.job.forget();
         self.link = Link::Waiting;
-        self.over_after_ms = None;
-        self.job = None;
     }
 
     /// A new connection that begins after the last event known; the old one is fenced off.
@@ -41,7 +31,7 @@ impl State {
         self.retry_at = None;
         Action::Connect {
             link: self.link_no,
-            since_seq: self.events.back().map_or(0, |e| e.seq),
+            since_seq: self.job.last_seq(),
         }
     }
 
@@ -49,12 +39,12 @@ impl State {
         if self.notice.as_ref().is_some_and(|n| n.until <= self.now) {
             self.notice = None;
         }
-        let status = self.status.as_ref();
+        let status = self.job.status();
         let silent = match status.is_some_and(|status| status.controllers.is_some()) {
             true => SILENT_OF_SEVERAL_MS,
             false => SILENT_MS,
         };
-        if self.link == Link::Live && self.data_age_ms() > silent && !self.is_over() {
+        if self.link == Link::Live && self.data_age_ms() > silent && !self.job.is_over() {
             return self.on_lost(format!("no data for {} s", silent / 1000));
         }
         let away = match &self.link {
@@ -76,47 +66,14 @@ impl State {
     }
 
     pub(super) fn on_status(&mut self, status: v1::Status) -> Vec<Action> {
-        // A daemon that has just started says no more than that, with a start time of its own.
-        let full = !status.roles.is_empty();
-        let job = (status.job.clone(), status.started_ms);
-        let other_job = full && self.job.as_ref().is_some_and(|known| *known != job);
-        if full {
-            self.job = Some(job);
-        }
-        if is_over(&status.state) {
-            let ran = status.now_ms.saturating_sub(status.started_ms);
-            self.over_after_ms.get_or_insert(ran);
-        } else {
-            self.over_after_ms = None;
-        }
-        if other_job {
-            self.history = History::default();
-            self.flow = Flow::default();
-        }
-        self.history.observe(&status);
-        self.flow.observe(&status);
-        self.status = Some(status);
-        self.status_at = self.now;
+        let other_job = self.job.observe(self.now, status);
         self.link = Link::Live;
         self.drop_outdated_dialog();
-        if self.is_over() && self.exit_when_done {
+        if self.job.is_over() && self.exit_when_done {
             return vec![Action::Quit(Quit::JobOver)];
         }
         if other_job {
-            // Its events count from the start again, so the old numbers say nothing.
-            self.events.clear();
             return vec![self.reconnect()];
-        }
-        Vec::new()
-    }
-
-    pub(super) fn on_logged(&mut self, event: v1::Event) -> Vec<Action> {
-        // The stream may begin with the last event known.
-        if self.events.back().is_none_or(|last| event.seq > last.seq) {
-            self.events.push_back(event);
-            if self.events.len() > EVENTS_KEPT {
-                self.events.pop_front();
-            }
         }
         Vec::new()
     }

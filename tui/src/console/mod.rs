@@ -21,6 +21,7 @@ mod flow;
 mod help;
 mod history;
 mod inputs;
+mod job;
 mod keys;
 mod link;
 mod logs;

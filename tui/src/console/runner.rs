@@ -300,7 +300,7 @@ impl Runner {
             let (place, fix) = (self.endpoint.place(), self.endpoint.fix());
             return Err(CliError::NoDaemon { place, reason, fix });
         }
-        let Some(s) = &self.state.status else {
+        let Some(s) = self.state.job.status() else {
             return Ok(());
         };
         println!(
@@ -309,7 +309,7 @@ impl Runner {
             s.state,
             s.step,
             of_total(s.steps_total),
-            clock(self.state.elapsed_ms() as f64 / 1000.0),
+            clock(self.state.job.elapsed_ms() as f64 / 1000.0),
             ratio(s.reward),
             ratio(s.ettr),
             ratio(s.goodput),

@@ -12,19 +12,15 @@
 use super::dialog::Overlay;
 use super::drills::{DrillFile, DrillRun};
 use super::event::{Action, Event, Playback, Quit};
-use super::flow::Flow;
-use super::history::History;
+use super::job::Job;
 use super::logs::Tail;
 use super::screen::{Screen, TableId};
 use super::stored::Stored;
 use super::table::View;
 use super::ui::Drawn;
 use super::ui::look::Look;
-use crate::ending::is_over;
 use crate::format::who;
 use chrono::{FixedOffset, Offset as _, Utc};
-use robust_proto::v1;
-use std::collections::VecDeque;
 
 /// How long an action's answer is shown.
 const NOTICE_MS: u64 = 8_000;
@@ -70,20 +66,12 @@ pub struct State {
     pub zone: FixedOffset,
     /// Unix ms of the last event handled.
     pub now: u64,
-    /// The last status.
-    pub status: Option<v1::Status>,
-    /// When it came.
-    pub status_at: u64,
+    /// What is known of the job.
+    pub job: Job,
     /// The connection.
     pub link: Link,
     /// Why the first connection does not come about.
     pub trouble: String,
-    /// The last events, oldest first.
-    pub events: VecDeque<v1::Event>,
-    /// Phases of every instance, as far as they were seen.
-    pub history: History,
-    /// How fast engines generated, as far as it was seen.
-    pub flow: Flow,
     /// What is shown.
     pub screen: Screen,
     /// Order, filter and selection of each table.
@@ -119,13 +107,9 @@ pub struct State {
     /// The answer to the last action.
     pub notice: Option<Notice>,
     pub(super) exit_when_done: bool,
-    /// Name and start of the job whose events are kept.
-    pub(super) job: Option<(String, u64)>,
     pub(super) link_no: u64,
     pub(super) retry_at: Option<u64>,
     pub(super) unreached_since: u64,
-    /// Length of the run, fixed when it ended.
-    pub(super) over_after_ms: Option<u64>,
     /// When log or store was last asked for.
     asked_at: u64,
     /// The connection over which phases are told.
@@ -174,13 +158,9 @@ impl State {
             zone: Utc.fix(),
             exit_when_done,
             now: 0,
-            status: None,
-            status_at: 0,
+            job: Job::default(),
             link: Link::Waiting,
             trouble: String::new(),
-            events: VecDeque::new(),
-            history: History::default(),
-            flow: Flow::default(),
             screen: Screen::Overview,
             views,
             store_pane: TableId::Checkpoints,
@@ -198,11 +178,9 @@ impl State {
             drawn: Drawn::default(),
             overlay: None,
             notice: None,
-            job: None,
             link_no: 0,
             retry_at: None,
             unreached_since: 0,
-            over_after_ms: None,
             asked_at: 0,
             phases_over: None,
             phases_from: 0,
@@ -227,9 +205,12 @@ impl State {
             Event::Mouse(mouse) => self.on_mouse(mouse),
             Event::Tick => self.on_tick(),
             Event::Status { link, status } if link == self.link_no => self.on_status(*status),
-            Event::Logged { link, event } if link == self.link_no => self.on_logged(*event),
+            Event::Logged { link, event } if link == self.link_no => {
+                self.job.logged(*event);
+                Vec::new()
+            }
             Event::Phases { link, spans } if link == self.link_no => {
-                self.history.told(&spans);
+                self.job.phases_ended(&spans);
                 Vec::new()
             }
             Event::PhasesEnded { link, never } if link == self.link_no => {
@@ -282,19 +263,7 @@ impl State {
 
     /// Age of what is shown, in ms.
     pub fn data_age_ms(&self) -> u64 {
-        self.now.saturating_sub(self.status_at)
-    }
-
-    /// How long the job ran, up to now or to its end.
-    pub fn elapsed_ms(&self) -> u64 {
-        let ran = |s: &v1::Status| s.now_ms.saturating_sub(s.started_ms);
-        self.over_after_ms
-            .unwrap_or_else(|| self.status.as_ref().map_or(0, ran))
-    }
-
-    /// Whether the job will not go on.
-    pub fn is_over(&self) -> bool {
-        self.status.as_ref().is_some_and(|s| is_over(&s.state))
+        self.job.age_ms(self.now)
     }
 
     /// Shows a sentence for a while.
@@ -327,7 +296,7 @@ impl State {
         Some(match over {
             Some(link) => Action::FollowPhases {
                 link,
-                after_ms: self.history.told_until(),
+                after_ms: self.job.history().told_until(),
             },
             None => Action::LeavePhases,
         })
@@ -352,7 +321,7 @@ impl State {
     /// that moved left a log of an earlier life behind.
     fn log_wanted(&self) -> Option<Action> {
         let role = self.chosen_role()?;
-        let leader = self.status.as_ref().map(|s| &s.node);
+        let leader = self.job.status().map(|s| &s.node);
         Some(Action::ReadLog {
             who: who(&role.role, role.index),
             on_leader: role.node.is_empty() || Some(&role.node) == leader,

@@ -36,12 +36,12 @@ impl State {
     /// Names of a table's rows as they are shown.
     pub fn names(&self, id: TableId) -> Vec<String> {
         match id {
-            TableId::Roles => self.names_of(id, &roles::SPEC, self.roles()),
+            TableId::Roles => self.names_of(id, &roles::SPEC, self.job.roles()),
             TableId::Weights => self.names_of(id, &tree::SPEC, &self.tree()),
             TableId::Checkpoints => self.names_of(id, &stores::CHECKPOINTS, self.checkpoints()),
             TableId::Trajectories => self.names_of(id, &stores::TRAJECTORIES, self.trajectories()),
-            TableId::Incidents => self.names_of(id, &incidents::SPEC, self.incidents()),
-            TableId::Nodes => self.names_of(id, &nodes::SPEC, self.nodes()),
+            TableId::Incidents => self.names_of(id, &incidents::SPEC, self.job.incidents()),
+            TableId::Nodes => self.names_of(id, &nodes::SPEC, self.job.nodes()),
             TableId::Drills => self.names_of(id, &drills::SPEC, self.drill_files()),
         }
     }
@@ -77,17 +77,17 @@ impl State {
 
     /// The selected instance.
     pub fn chosen_role(&self) -> Option<&v1::RoleStatus> {
-        self.chosen(TableId::Roles, &roles::SPEC, self.roles())
+        self.chosen(TableId::Roles, &roles::SPEC, self.job.roles())
     }
 
     /// The selected incident.
     pub fn chosen_incident(&self) -> Option<&v1::Incident> {
-        self.chosen(TableId::Incidents, &incidents::SPEC, self.incidents())
+        self.chosen(TableId::Incidents, &incidents::SPEC, self.job.incidents())
     }
 
     /// The selected node.
     pub fn chosen_node(&self) -> Option<&v1::NodeStatus> {
-        self.chosen(TableId::Nodes, &nodes::SPEC, self.nodes())
+        self.chosen(TableId::Nodes, &nodes::SPEC, self.job.nodes())
     }
 
     /// The selected drill.
@@ -95,39 +95,9 @@ impl State {
         self.chosen(TableId::Drills, &drills::SPEC, self.drill_files())
     }
 
-    /// The role rows of the last status.
-    pub fn roles(&self) -> &[v1::RoleStatus] {
-        self.status.as_ref().map_or(&[], |s| &s.roles)
-    }
-
-    /// The faults that wait for their moment in an instance's life.
-    pub fn armed_for<'a>(
-        &'a self,
-        r: &v1::RoleStatus,
-    ) -> impl Iterator<Item = &'a v1::ArmedFault> + use<'a> {
-        let (role, index) = (r.role.clone(), r.index);
-        let all = self.status.iter().flat_map(|s| &s.armed);
-        all.filter(move |a| a.role == role && a.index == index)
-    }
-
-    /// Whether an operator holds the job back.
-    pub fn is_paused(&self) -> bool {
-        self.status.as_ref().is_some_and(|s| s.pause.is_some())
-    }
-
-    /// The incidents of the last status, oldest first.
-    pub fn incidents(&self) -> &[v1::Incident] {
-        self.status.as_ref().map_or(&[], |s| &s.incidents)
-    }
-
-    /// The nodes of the last status.
-    pub fn nodes(&self) -> &[v1::NodeStatus] {
-        self.status.as_ref().map_or(&[], |s| &s.nodes)
-    }
-
     /// Who pulls from whom.
     pub fn tree(&self) -> Vec<tree::Branch> {
-        self.status.as_ref().map_or_else(Vec::new, tree::grow)
+        self.job.status().map_or_else(Vec::new, tree::grow)
     }
 
     /// On disk.

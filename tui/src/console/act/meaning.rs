@@ -58,7 +58,7 @@ impl Act {
 }
 
 fn instances(state: &State, node: &str) -> String {
-    match state.roles().iter().filter(|r| r.node == node).count() {
+    match state.job.roles().iter().filter(|r| r.node == node).count() {
         1 => "1 instance".to_owned(),
         n => format!("{n} instances"),
     }
@@ -96,7 +96,13 @@ fn of_restart(state: &State, whole: &Whole) -> Vec<String> {
 
 /// The whole gang as the subject of a sentence.
 fn ranks(state: &State, one_does: &str, they_do: &str) -> String {
-    match state.roles().iter().filter(|r| r.role == "trainer").count() {
+    match state
+        .job
+        .roles()
+        .iter()
+        .filter(|r| r.role == "trainer")
+        .count()
+    {
         1 => format!("The trainer {one_does}"),
         2 => format!("Both trainer ranks {they_do}"),
         n => format!("All {n} trainer ranks {they_do}"),
@@ -117,7 +123,7 @@ fn after(role: &str) -> &'static str {
 fn of_strike(state: &State, strike: &Strike) -> Vec<String> {
     let later = strike.at.filter(|at| at.is_start_up());
     let mut lines = vec![later.map_or_else(|| how(strike), |at| of_later_life(strike, at))];
-    let status = state.status.as_ref();
+    let status = state.job.status();
     let task = status.is_some_and(|s| s.policy == "task");
     match &strike.life {
         Some(life) if strike.fault.kind().ends_life() => lines.push(match life.role.as_str() {

@@ -179,7 +179,7 @@ fn a_lost_daemon_is_tried_again_and_its_last_data_stays() {
         "the first loss counts"
     );
     assert_eq!(
-        (state.status.as_ref().unwrap().step, state.data_age_ms()),
+        (state.job.status().unwrap().step, state.data_age_ms()),
         (118, 700)
     );
 }
@@ -199,7 +199,7 @@ fn after_a_reconnect_no_event_comes_twice() {
     // A late delivery of the old connection.
     let _ = play(&mut state, [event(1, 9), lost(1)]);
     assert_eq!(state.link, Link::Live);
-    let seqs: Vec<u64> = state.events.iter().map(|e| e.seq).collect();
+    let seqs: Vec<u64> = state.job.events().iter().map(|e| e.seq).collect();
     assert_eq!(seqs, [1, 2, 3, 4, 5, 6, 7, 8]);
 }
 
@@ -216,7 +216,7 @@ fn another_job_on_the_same_socket_starts_with_an_empty_journal() {
             since_seq: 0
         }]
     );
-    assert!(state.events.is_empty());
+    assert!(state.job.events().is_empty());
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn a_daemon_that_is_just_starting_again_keeps_journal_and_selection() {
     blank.roles.clear();
     assert_eq!(play(&mut state, [over(1, blank), over(1, healthy())]), []);
     assert_eq!(
-        (state.events.len(), chosen(&state)),
+        (state.job.events().len(), chosen(&state)),
         (7, "rollout-0".to_owned())
     );
 }
@@ -258,7 +258,7 @@ fn when_the_job_is_over_the_console_stays_unless_told_otherwise() {
     done.state = "completed".into();
     let mut state = showing(healthy());
     assert_eq!(play(&mut state, [over(1, done.clone())]), []);
-    assert!(state.is_over());
+    assert!(state.job.is_over());
 
     let look = state.look;
     let mut state = State::new(look, String::new(), String::new(), true);

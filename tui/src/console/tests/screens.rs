@@ -64,7 +64,7 @@ fn check_screen(name: &str, key: char) {
 
 /// What is asked for beside the status.
 fn fill(state: &mut State) {
-    if state.status.is_none() {
+    if state.job.status().is_none() {
         return;
     }
     let who = state.chosen_name(TableId::Roles).unwrap_or_default();

@@ -84,7 +84,7 @@ fn flow(state: &State, s: &v1::Status, area: Rect, buf: &mut Buffer) {
     };
     let title = format!("THROUGHPUT {} tokens/s{steps}", count(tokens_per_s(s)));
     let inner = section(state, area, &title, buf);
-    let values = state.flow.values();
+    let values = state.job.flow().values();
     let seen = values.iter().copied().filter(|v| v.is_finite());
     let high = round_up(seen.fold(1.0, f64::max));
     let plot = Plot {

@@ -41,7 +41,7 @@ pub fn draw(state: &State, area: Rect, buf: &mut Buffer) {
         let text = format!("filter: {} (Esc)   ", look.fit(filter, 20));
         spans.push(Span::styled(text, look.tone(Tone::Warn)));
     }
-    let protected = state.status.as_ref().is_some_and(|s| s.protected);
+    let protected = state.job.status().is_some_and(|s| s.protected);
     let right = match (&state.playback, state.read_only) {
         (Some(play), _) => playback(play),
         (None, true) => "read-only ".to_owned(),

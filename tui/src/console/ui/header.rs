@@ -40,7 +40,7 @@ fn age(state: &State) -> Line<'static> {
     };
     let seconds = |ms: u64| clock(ms as f64 / 1000.0);
     Line::from(vec![
-        Span::raw(format!("up {}  ", seconds(state.elapsed_ms()))),
+        Span::raw(format!("up {}  ", seconds(state.job.elapsed_ms()))),
         Span::styled(format!("data {} old ", seconds(age)), style),
     ])
 }
@@ -78,8 +78,8 @@ pub fn has_banner(state: &State) -> bool {
     let says = |s: &v1::Status| {
         !(s.reason.is_empty() && s.alarms.is_empty() && s.armed.is_empty()) || s.pause.is_some()
     };
-    let said = state.status.as_ref().is_some_and(says);
-    matches!(state.link, Link::Lost { .. }) || state.is_over() || said
+    let said = state.job.status().is_some_and(says);
+    matches!(state.link, Link::Lost { .. }) || state.job.is_over() || said
 }
 
 /// Daemon lost, job over, an alarm, or what an operator left behind.
@@ -89,7 +89,7 @@ pub fn draw_banner(state: &State, s: &v1::Status, area: Rect, buf: &mut Buffer) 
     }
     let look = state.look;
     let (text, style) = match &state.link {
-        _ if state.is_over() => (
+        _ if state.job.is_over() => (
             over(state, s),
             match s.state.as_str() {
                 "failed" => look.alarm(),
@@ -111,9 +111,9 @@ pub fn draw_banner(state: &State, s: &v1::Status, area: Rect, buf: &mut Buffer) 
     };
     let warns = !s.alarms.is_empty() || !s.armed.is_empty();
     let sign = match &state.link {
-        Link::Lost { .. } if !state.is_over() => look.sign("warn"),
-        _ if !state.is_over() && warns => look.sign("warn"),
-        _ if !state.is_over() && s.pause.is_some() => look.sign("paused"),
+        Link::Lost { .. } if !state.job.is_over() => look.sign("warn"),
+        _ if !state.job.is_over() && warns => look.sign("warn"),
+        _ if !state.job.is_over() && s.pause.is_some() => look.sign("paused"),
         _ => look.sign(&s.state),
     };
     buf.set_style(area, style);
@@ -149,7 +149,7 @@ fn over(state: &State, s: &v1::Status) -> String {
         .iter()
         .filter(|i| i.outcome == "recovered")
         .count();
-    let ran = clock(state.elapsed_ms() as f64 / 1000.0);
+    let ran = clock(state.job.elapsed_ms() as f64 / 1000.0);
     let mut text = format!(
         "job {} after {ran}: {} steps, reward {}, ETTR {}, {recovered}/{} recovered",
         s.state,

@@ -14,7 +14,7 @@ const BAR: usize = 30;
 
 /// Draws table and details.
 pub fn draw(state: &State, area: Rect, buf: &mut Buffer, drawn: &mut Drawn) {
-    let all = state.incidents();
+    let all = state.job.incidents();
     let rows = (all.len() as u16).saturating_add(1);
     let (above, below) = split(area, rows.clamp(3, (area.height * 2 / 5).max(3)));
     let table = (TableId::Incidents, &incidents::SPEC);
@@ -72,7 +72,7 @@ fn lines(state: &State, i: &Incident, width: usize) -> Vec<Line<'static>> {
 fn words(state: &State, i: &Incident, width: usize) -> Vec<Line<'static>> {
     let when = time_of_day_at(i.at_ms, state.zone);
     let swept: Vec<String> = i.swept.iter().map(u64::to_string).collect();
-    let status = state.status.as_ref();
+    let status = state.job.status();
     let discarded = status.map_or(0, |s| s.trajectories_discarded);
     let lost = match (status.map_or("", |s| &s.policy), i.role.as_str()) {
         ("task", _) => format!("all in flight: {discarded} trajectories in this run so far"),
@@ -93,7 +93,7 @@ fn words(state: &State, i: &Incident, width: usize) -> Vec<Line<'static>> {
         0 => String::new(),
         first => format!("follows from incident {first}, and counts against no budget"),
     };
-    let below = cascade::under(state.incidents(), i.id);
+    let below = cascade::under(state.job.incidents(), i.id);
     let below = below.map(|f| format!("{} {} ({})", f.id, who(&f.role, f.index), f.outcome));
     let below: Vec<String> = below.collect();
     let facts = [

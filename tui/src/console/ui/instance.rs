@@ -16,10 +16,10 @@ const STRIP_MS: u64 = 120_000;
 
 /// Draws table and details.
 pub fn draw(state: &State, area: Rect, buf: &mut Buffer, drawn: &mut Drawn) {
-    let rows = state.roles().len() as u16 + 1;
+    let rows = state.job.roles().len() as u16 + 1;
     let (above, below) = split(area, rows.clamp(4, (area.height / 2).max(4)));
     let table = (TableId::Roles, roles::spec(state));
-    grid::draw(state, table, state.roles(), above, buf, drawn);
+    grid::draw(state, table, state.job.roles(), above, buf, drawn);
     let Some(role) = state.chosen_role() else {
         return;
     };
@@ -140,7 +140,7 @@ fn facts(state: &State, r: &RoleStatus) -> Vec<Line<'static>> {
             format!("{when}{of}: {}", last.why),
         )]));
     }
-    for armed in state.armed_for(r) {
+    for armed in state.job.armed_for(r) {
         let at = match armed.at.as_str() {
             "" => "it was told".to_owned(),
             _ => format!("waits for {}", moment(armed)),
@@ -178,14 +178,14 @@ fn draw_strip(state: &State, r: &RoleStatus, area: Rect, buf: &mut Buffer) {
         width: area.width.saturating_sub(width + 1),
         ..area
     };
-    let to = state.status.as_ref().map_or(0, |s| s.now_ms);
+    let to = state.job.status().map_or(0, |s| s.now_ms);
     let who = (r.role.as_str(), r.index);
     timeline::draw_lane(state, who, to.saturating_sub(STRIP_MS), to, strip, buf);
 }
 
 fn draw_phases(state: &State, r: &RoleStatus, area: Rect, buf: &mut Buffer) {
     let inner = section(state, area, "PHASES, NEWEST FIRST", buf);
-    let newest = state.history.of(&r.role, r.index).rev();
+    let newest = state.job.history().of(&r.role, r.index).rev();
     for (row, span) in newest.take(usize::from(inner.height)).enumerate() {
         put(buf, inner, row as u16, phase_line(state, r, span));
     }
@@ -193,7 +193,7 @@ fn draw_phases(state: &State, r: &RoleStatus, area: Rect, buf: &mut Buffer) {
 
 fn phase_line(state: &State, r: &RoleStatus, span: &Phase) -> Line<'static> {
     let look = state.look;
-    let name = state.history.name(span);
+    let name = state.job.history().name(span);
     let (letter, style) = look.phase(name);
     let time = time_of_day_at(span.from, state.zone);
     let life = match span.incarnation == r.incarnation {

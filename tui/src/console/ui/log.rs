@@ -11,8 +11,8 @@ use robust_proto::v1;
 pub fn draw(state: &State, area: Rect, buf: &mut Buffer) {
     let inner = section(state, area, "EVENTS", buf);
     let room = usize::from(inner.height);
-    let first = state.events.len().saturating_sub(room);
-    for (row, event) in state.events.iter().skip(first).enumerate() {
+    let first = state.job.events().len().saturating_sub(room);
+    for (row, event) in state.job.events().iter().skip(first).enumerate() {
         put(
             buf,
             inner,

@@ -123,7 +123,7 @@ pub fn draw(state: &State, frame: &mut Frame) -> Drawn {
     }
     tabs::draw(state, line(area, 0), buf, &mut drawn);
     let rest = below(area, 1);
-    match &state.status {
+    match state.job.status() {
         None if state.screen == Screen::Drills => {
             let (body, last) = split(rest, rest.height - 1);
             drills::draw(state, body, buf, &mut drawn);

@@ -89,7 +89,7 @@ fn slots(n: &NodeStatus) -> u32 {
 
 /// Draws table and details, below the controllers where there are several.
 pub fn draw(state: &State, area: Rect, buf: &mut Buffer, drawn: &mut Drawn) {
-    let all = state.nodes();
+    let all = state.job.nodes();
     let controllers = controllers(state);
     let height = u16::try_from(controllers.len()).unwrap_or(0);
     let [above, area] =
@@ -110,7 +110,7 @@ pub fn draw(state: &State, area: Rect, buf: &mut Buffer, drawn: &mut Drawn) {
 /// Who leads, and how that came about.
 fn controllers(state: &State) -> Vec<Line<'static>> {
     let look = state.look;
-    let status = state.status.as_ref();
+    let status = state.job.status();
     let Some(of) = status.and_then(|status| status.controllers.as_ref()) else {
         return Vec::new();
     };
@@ -170,7 +170,7 @@ fn lines(state: &State, n: &NodeStatus) -> Vec<Line<'static>> {
         lines.push(fact("cordoned", why.to_owned()));
     }
     if n.last_fault_ms > 0 {
-        let now_ms = state.status.as_ref().map_or(0, |s| s.now_ms);
+        let now_ms = state.job.status().map_or(0, |s| s.now_ms);
         lines.push(fact("faults", faults(n, now_ms)));
     }
     let some = [("lost", &n.lost), ("draining", &n.draining)];
@@ -178,7 +178,7 @@ fn lines(state: &State, n: &NodeStatus) -> Vec<Line<'static>> {
         let slots: Vec<String> = slots.iter().map(slot).collect();
         lines.push(fact(name, slots.join(", ")));
     }
-    let here = state.roles().iter().filter(|r| r.node == n.name);
+    let here = state.job.roles().iter().filter(|r| r.node == n.name);
     for (i, r) in here.enumerate() {
         let name = who(&r.role, r.index);
         let text = format!(
@@ -197,7 +197,12 @@ fn lines(state: &State, n: &NodeStatus) -> Vec<Line<'static>> {
 
 /// What the instances of a node take of it together.
 fn load(state: &State, n: &NodeStatus) -> Option<String> {
-    let here: Vec<_> = state.roles().iter().filter(|r| r.node == n.name).collect();
+    let here: Vec<_> = state
+        .job
+        .roles()
+        .iter()
+        .filter(|r| r.node == n.name)
+        .collect();
     if here.is_empty() {
         return None;
     }

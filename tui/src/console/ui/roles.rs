@@ -20,7 +20,7 @@ static ON_ONE_NODE: Spec<RoleStatus> = Spec {
 
 /// Where a role is, is worth a column when there is a choice.
 pub fn spec(state: &State) -> &'static Spec<RoleStatus> {
-    match state.nodes().len() {
+    match state.job.nodes().len() {
         0 | 1 => &ON_ONE_NODE,
         _ => &SPEC,
     }

@@ -86,13 +86,14 @@ pub fn draw_lane(
     buf: &mut Buffer,
 ) -> BTreeSet<u16> {
     let cells = state
-        .history
+        .job
+        .history()
         .cells(role, index, from, to, usize::from(area.width));
     let mut seen = BTreeSet::new();
     for (x, phase) in cells.into_iter().enumerate() {
         let Some(phase) = phase else { continue };
         seen.insert(phase);
-        let (letter, style) = state.look.phase(state.history.phase(phase));
+        let (letter, style) = state.look.phase(state.job.history().phase(phase));
         // Blocks of colour read better than coloured letters; without colour letters stand alone.
         let style = match style.fg {
             Some(_) if letter != '.' => style.add_modifier(Modifier::REVERSED),
@@ -171,7 +172,7 @@ fn draw_marks(state: &State, s: &v1::Status, (from, to): (u64, u64), area: Rect,
 fn draw_legend(state: &State, seen: &BTreeSet<u16>, area: Rect, buf: &mut Buffer) {
     let mut spans = vec![Span::raw(" ")];
     for &phase in seen {
-        let name = state.history.phase(phase);
+        let name = state.job.history().phase(phase);
         let (letter, style) = state.look.phase(name);
         let used: usize = spans.iter().map(Span::width).sum();
         let fits = used + name.len() + 4 <= usize::from(area.width);
