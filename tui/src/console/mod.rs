@@ -13,28 +13,29 @@
 mod act;
 pub mod bench;
 
-mod dialog;
+mod dialogs;
+mod drilling;
 mod drills;
 mod event;
 mod feed;
 mod flow;
-mod help;
+mod frame;
 mod history;
+mod input;
 mod inputs;
 mod job;
-mod keys;
-mod link;
+mod line;
 mod logs;
-mod mouse;
+mod names;
 mod picture;
 mod record;
 mod replay;
 mod runner;
 mod screen;
+mod screens;
 mod state;
 mod stored;
 mod table;
-mod tables;
 mod terminal;
 #[cfg(test)]
 mod tests;
