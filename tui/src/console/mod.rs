@@ -4,10 +4,13 @@
 //!  keys, mouse ┐
 //!  ticks ──────┤              ┌─► Vec<Action> ─► runner (connect, act, read, run a drill, quit)
 //!  signals ────┼─► channel ─► State::handle
-//!  daemon ─────┤              └─► draw(&State, frame) ─► Drawn: what lay where, for the mouse
+//!  daemon ─────┤              └─► frame::draw(&State) ─► Drawn: what lay where, for the mouse
 //!  recording ──┤
 //!  answers ────┘
 //! ```
+//! The state holds what is common. What a screen shows besides, and what its keys do, is the screen's own:
+//! [`screen::Screen`], a module for each in [`screens`] and, for what lies over them, in [`dialogs`].
+//!
 //! One channel orders everything, so a session is a list of events and can be replayed in a test.
 //! What comes from the daemon can be recorded to a file and played again ([`record`], [`replay`]).
 mod act;

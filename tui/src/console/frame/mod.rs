@@ -1,11 +1,11 @@
-//! Draws the console from `&State`; nothing here changes anything. What was drawn where is handed back
+//! A whole frame, drawn from `&State`; nothing here changes anything. What was drawn where is handed back
 //! ([`Drawn`]), which is what the mouse is held against.
 //!
 //! ```text
 //!  tabs     1 line: the screens and their keys
 //!  header   2 lines: job, state, age of data; step gauge, version, reward
 //!  banner   0 or 1: daemon lost, job over, an alarm
-//!  body     the screen
+//!  body     the screen (`Screen::draw`), and a dialog over all of it
 //!  footer   keys, what is being typed, or the answer to the last action
 //! ```
 mod empty;
@@ -20,6 +20,7 @@ use ratatui::text::Line;
 
 /// Below this nothing useful fits.
 const SMALLEST: (u16, u16) = (60, 16);
+
 /// Draws a frame.
 pub fn draw(state: &State, frame: &mut Frame) -> Drawn {
     let area = frame.area();

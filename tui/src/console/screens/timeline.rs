@@ -64,24 +64,22 @@ impl Default for Window {
 impl Window {
     /// Zooms and scrolls; whether the key does that.
     fn on_key(&mut self, code: KeyCode) -> bool {
-        let window = self;
         let zoom = |by: isize| {
-            let now = WINDOWS_MS.iter().position(|&w| w >= window.span_ms);
+            let now = WINDOWS_MS.iter().position(|&w| w >= self.span_ms);
             let next = now.unwrap_or(0).saturating_add_signed(by);
             WINDOWS_MS[next.min(WINDOWS_MS.len() - 1)]
         };
-        let quarter = window.span_ms / 4;
+        let quarter = self.span_ms / 4;
         match code {
-            KeyCode::Char('+') => window.span_ms = zoom(-1),
-            KeyCode::Char('-') => window.span_ms = zoom(1),
+            KeyCode::Char('+') => self.span_ms = zoom(-1),
+            KeyCode::Char('-') => self.span_ms = zoom(1),
             KeyCode::Left | KeyCode::Char('h') => {
-                let most = KEPT_MS;
-                window.back_ms = (window.back_ms + quarter).min(most);
+                self.back_ms = (self.back_ms + quarter).min(KEPT_MS);
             }
             KeyCode::Right | KeyCode::Char('l') => {
-                window.back_ms = window.back_ms.saturating_sub(quarter);
+                self.back_ms = self.back_ms.saturating_sub(quarter);
             }
-            KeyCode::Char('0') => window.back_ms = 0,
+            KeyCode::Char('0') => self.back_ms = 0,
             _ => return false,
         }
         true

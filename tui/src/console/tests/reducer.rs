@@ -65,6 +65,11 @@ fn click(column: u16, row: u16) -> Event {
     mouse(MouseEventKind::Down(MouseButton::Left), column, row)
 }
 
+/// The wheel, a notch down.
+pub fn wheel(column: u16, row: u16) -> Event {
+    mouse(MouseEventKind::ScrollDown, column, row)
+}
+
 fn event(link: u64, seq: u64) -> Event {
     Event::Logged {
         link,
@@ -367,10 +372,7 @@ fn the_mouse_changes_screens_selects_rows_and_sorts() {
     );
     let _ = play(&mut state, [click(4, heading)]);
     assert_eq!(names(&state)[0], "trainer-1");
-    let _ = play(
-        &mut state,
-        [mouse(MouseEventKind::ScrollDown, 9, heading + 2)],
-    );
+    let _ = play(&mut state, [wheel(9, heading + 2)]);
     assert_eq!(chosen(&state), "agent-0");
     let tab =
         (0..120).find(|&x| state.common().drawn.at(x, 0) == Some(ui::Spot::Tab(ScreenId::Nodes)));

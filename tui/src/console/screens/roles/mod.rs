@@ -52,8 +52,9 @@ impl Roles {
 
 impl Screen for Roles {
     fn on(&mut self, input: Input, common: &mut Common) -> Vec<Effect> {
-        let filtered = matches!(input, Input::Key(_)) && common.instances().typing().is_some();
-        if !filtered && self.log.on(&input) {
+        // While a filter is typed, every key is a letter of it.
+        let is_letter = matches!(input, Input::Key(_)) && common.instances().typing().is_some();
+        if !is_letter && self.log.on(&input) {
             return Vec::new();
         }
         if let Some(turned) = common.turn_instances(&input) {

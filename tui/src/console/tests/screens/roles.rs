@@ -1,5 +1,6 @@
 //! The roles screen.
 use super::{check_screen, fill, screen};
+use crate::console::state::State;
 use crate::console::tests::fixtures::{NOW, healthy, key, on_two_nodes, press, showing};
 use crossterm::event::KeyCode;
 use robust_proto::v1;
@@ -50,4 +51,27 @@ fn a_long_role_table_scrolls_with_the_selection() {
     let text = screen(&state, 80, 24);
     let row = text.lines().find(|l| l.contains("rollout-89")).unwrap();
     assert!(row.starts_with('▶'), "{text}");
+}
+
+#[test]
+fn escape_ends_the_search_in_the_log_on_whatever_screen_it_is_pressed() {
+    for away in ['1', '4', '7'] {
+        let mut state = showing(healthy());
+        let type_keys = |state: &mut State, keys: &str| {
+            for key in keys.chars() {
+                let _ = state.handle(NOW, press(key));
+            }
+        };
+        type_keys(&mut state, "2fLOSS");
+        fill(&mut state);
+        let _ = state.handle(NOW, key(KeyCode::Enter));
+        type_keys(&mut state, &format!("{away}2"));
+        let kept = screen(&state, 120, 40);
+        assert!(kept.contains("LOG, 2 lines with `LOSS`"), "{kept}");
+        type_keys(&mut state, &away.to_string());
+        let _ = state.handle(NOW, key(KeyCode::Esc));
+        type_keys(&mut state, "2");
+        let ended = screen(&state, 120, 40);
+        assert!(ended.contains("LOG, last "), "{ended}");
+    }
 }
