@@ -150,7 +150,6 @@ impl Screen for Store {
 
     fn draw(&self, common: &Common, area: Rect, buf: &mut Buffer, drawn: &mut Drawn) {
         let Some(s) = common.job.status() else { return };
-
         let lines = summary(common, s);
         let (above, area) = split(area, lines.len() as u16);
         for (row, line) in lines.into_iter().enumerate() {

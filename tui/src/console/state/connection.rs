@@ -19,6 +19,7 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// None yet.
     pub fn new(exit_when_done: bool) -> Connection {
         Connection {
             number: 0,

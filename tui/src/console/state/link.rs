@@ -9,6 +9,7 @@ use robust_proto::v1;
 const SILENT_MS: u64 = 10_000;
 /// The same where another controller may lead by now: it is looked for sooner.
 const SILENT_OF_SEVERAL_MS: u64 = 2_000;
+
 impl State {
     /// Number of the present connection.
     pub fn link_no(&self) -> u64 {

@@ -19,6 +19,7 @@ pub struct Phases {
 }
 
 impl Phases {
+    /// Nothing is told yet.
     pub fn new(records: bool) -> Phases {
         let (over, from) = (None, 0);
         Phases {
