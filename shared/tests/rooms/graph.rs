@@ -66,11 +66,23 @@ impl Graph {
         let circle = [std::slice::from_ref(from), &back].concat();
         let mut said = format!("{}\n", circle.join(" -> "));
         for pair in circle.windows(2) {
-            said += &format!("  {} -> {}\n", pair[0], pair[1]);
-            let lines = self.edges.get(&pair[0]).and_then(|to| to.get(&pair[1]));
-            for (file, line) in lines.into_iter().flatten() {
-                said += &format!("    {file}:{line}\n");
-            }
+            said += &self.lines(&(pair[0].clone(), pair[1].clone()));
+        }
+        said
+    }
+
+    /// The rooms that a room imports.
+    pub fn imports(&self, room: &str) -> Vec<&str> {
+        let to = self.edges.get(room).into_iter().flat_map(BTreeMap::keys);
+        to.map(String::as_str).collect()
+    }
+
+    /// Every line with which one room imports another.
+    pub fn lines(&self, (from, to): &Edge) -> String {
+        let mut said = format!("  {from} -> {to}\n");
+        let lines = self.edges.get(from).and_then(|all| all.get(to));
+        for (file, line) in lines.into_iter().flatten() {
+            said += &format!("    {file}:{line}\n");
         }
         said
     }

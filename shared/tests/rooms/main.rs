@@ -5,7 +5,7 @@
 //! workspace is read (`tree`, `tokens`), every path from a room into another is an edge (`graph`), and
 //! an edge that lies on a circle must be on the list below, with its reason. One that lies on none any
 //! more must leave the list, so the list only gets shorter. `--no-capture` prints every line that makes a
-//! known circle.
+//! known circle. Some rooms import each other neither way, circle or not: those are listed too.
 //!
 //! Tests may look into any room: code under `#[cfg(test)]` or `#[cfg(fuzzing)]` does not count. Nor does the top of the crate
 //! itself, which is there to put the rooms together.
@@ -48,11 +48,6 @@ const KNOWN: &[Known] = &[
         imports: &["core -> job", "job -> core"],
         reason: "the core is set up from a job file, and a job file is checked by the core's own table of \
                  rules and kinds of faults",
-    },
-    Known {
-        member: "tui",
-        imports: &["commands -> console", "console -> commands"],
-        reason: "screens use what is written for a command: how a job ended, a benchmark, the drills",
     },
     Known {
         member: "daemon/ckpt",
@@ -125,6 +120,10 @@ const KNOWN: &[Known] = &[
     },
 ];
 
+/// Rooms that import each other neither way: the crate, one, the other. What both need lies in a room
+/// below them, and the crate's top gives each its work.
+const APART: &[(&str, &str, &str)] = &[("tui", "commands", "console")];
+
 /// The workspace's members, as its `Cargo.toml` lists them.
 fn members(workspace: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(workspace.join("Cargo.toml")).unwrap();
@@ -184,6 +183,21 @@ fn no_rooms_import_each_other_in_a_circle_that_is_not_known() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
+#[test]
+fn rooms_that_are_to_be_apart_import_each_other_neither_way() {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let workspace = workspace.canonicalize().unwrap();
+    for (member, one, other) in APART {
+        let (graph, _) = graph(&workspace, member);
+        for (from, to) in [(one, other), (other, one)] {
+            let uses = graph.imports(from);
+            assert!(!uses.is_empty(), "{member}: is there a room `{from}`?");
+            let edge = ((*from).to_owned(), (*to).to_owned());
+            assert!(!uses.contains(to), "{member}: {}", graph.lines(&edge));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -237,6 +251,27 @@ mod tests {
             "mod a;\nmod b;\npub use a::X as Named;\npub use b::{Y};\n",
         );
         assert_eq!(circles(&[top, a, b]).0, ["a -> b", "b -> a"]);
+    }
+
+    #[test]
+    fn an_import_of_one_room_by_another_is_named_with_its_line() {
+        let tree = tree::read(Path::new("/w/src/lib.rs"), &|path| {
+            let text = match path.file_name()?.to_str()? {
+                "lib.rs" => "mod a;\nmod b;\n",
+                "a.rs" => "use crate::b::Y;\n",
+                "b.rs" => "pub struct Y;\n",
+                _ => return None,
+            };
+            Some(text.to_owned())
+        });
+        let mut graph = Graph::default();
+        graph.add(&tree.unwrap(), Path::new("/w"));
+        assert_eq!(
+            (graph.imports("a"), graph.imports("b")),
+            (vec!["b"], vec![])
+        );
+        let said = graph.lines(&("a".to_owned(), "b".to_owned()));
+        assert_eq!(said, "  a -> b\n    src/a.rs:1\n");
     }
 
     #[test]

@@ -4,8 +4,7 @@ pub mod state;
 
 use super::sim::weights;
 use super::{put, put_json};
-use crate::cli::{BenchConsoleArgs, BenchStoreArgs, BenchWeightsArgs, WeightsArgs};
-use crate::console;
+use crate::cli::{BenchStoreArgs, BenchWeightsArgs, WeightsArgs};
 use crate::error::CliError;
 use crate::paint::Paint;
 use crate::table::Table;
@@ -121,19 +120,6 @@ fn report(
     match json {
         true => put_json(all),
         false => put(&text(all, goals)),
-    }
-}
-
-/// Measures the console itself.
-pub async fn console(args: &BenchConsoleArgs, json: bool) -> Result<(), CliError> {
-    let result = console::bench::run(args).await?;
-    if let Some(path) = &args.out {
-        std::fs::write(path, format!("{result:#}\n"))
-            .map_err(|e| CliError::Failed(format!("{} cannot be written: {e}", path.display())))?;
-    }
-    match json {
-        true => put_json(&result),
-        false => put(&console::bench::text(&result)),
     }
 }
 

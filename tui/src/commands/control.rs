@@ -1,7 +1,8 @@
 //! `robustctl pause`, `resume` and `restart`.
 use super::watch::RETRY_EVERY;
-use super::{is_over, put, put_json};
+use super::{put, put_json};
 use crate::cli::{PauseArgs, RestartArgs, RestartTarget, Who};
+use crate::ending::is_over;
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use robust_proto::v1;

@@ -7,7 +7,7 @@ mod ca_site;
 mod ckpt;
 mod control;
 mod doctor;
-pub mod drill;
+mod drill;
 mod events;
 mod inject;
 mod logs;
@@ -65,7 +65,7 @@ pub async fn run(args: Args) -> Result<(), CliError> {
             BenchCommand::Store(args) => bench::store(args, global.json),
             BenchCommand::State(args) => bench::state::run(args, global.json),
             BenchCommand::Hosting(args) => bench::hosting::run(args, global.json).await,
-            BenchCommand::Console(args) => bench::console(args, global.json).await,
+            BenchCommand::Console(_) => Ok(()),
         };
     }
     if let Command::Doctor(args) = &command {
@@ -83,10 +83,6 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         global.token_file.as_deref(),
     )?;
     match command {
-        Command::Tui(_) if global.json => Err(CliError::Usage(
-            "the console has no JSON; use `robustctl watch --json`".into(),
-        )),
-        Command::Tui(tui) => crate::console::run(endpoint, tui).await,
         Command::Run(run) => run::run(&endpoint, &run, &global).await,
         Command::Roles(roles) => roles::run(&endpoint, &roles, global.json).await,
         Command::Logs(logs) => logs::run(&endpoint, logs, global.json).await,
@@ -113,7 +109,9 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         Command::Traj(command) => traj::run(&endpoint, &command, global.json).await,
         Command::Store(StoreCommand::Check) => store::check(&endpoint, global.json).await,
         Command::Stop(args) => stop::run(&endpoint, &args, global.json).await,
-        Command::Completions { .. }
+        // The console is begun past the commands (`main`), and the others have ended above.
+        Command::Tui(_)
+        | Command::Completions { .. }
         | Command::Bench(_)
         | Command::Ckpt(_)
         | Command::Doctor(_)
@@ -134,18 +132,4 @@ fn put_json<T: serde::Serialize>(message: &T) -> Result<(), CliError> {
     let text = serde_json::to_string(message)
         .map_err(|e| CliError::Protocol(format!("cannot be shown as JSON: {e}")))?;
     put(&(text + "\n"))
-}
-
-/// Whether the job will not go on.
-pub fn is_over(state: &str) -> bool {
-    matches!(state, "completed" | "stopped" | "failed")
-}
-
-/// The result of a job that is over.
-pub fn job_result(state: &str, reason: &str) -> Result<(), CliError> {
-    match state {
-        "failed" if reason.is_empty() => Err(CliError::Failed("the job failed".to_owned())),
-        "failed" => Err(CliError::Failed(format!("the job failed: {reason}"))),
-        _ => Ok(()),
-    }
 }

@@ -1,6 +1,7 @@
 //! `robustctl watch`: one line a step, across restarts of the daemon.
-use super::{is_over, job_result, put, put_json};
+use super::{put, put_json};
 use crate::cli::WatchArgs;
+use crate::ending::{is_over, job_result};
 use crate::endpoint::{Client, Endpoint};
 use crate::error::{self, CliError};
 use crate::format::{millis, of_total, ratio, time_of_day};

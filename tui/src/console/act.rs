@@ -1,7 +1,7 @@
 //! What an operator can have done, what it means, and what must be typed before it happens.
 mod meaning;
 
-use super::state::State;
+use super::job::Job;
 use crate::format::who;
 use robust_proto::v1;
 use robust_shared::fault::{At, Fault, Spec};
@@ -247,11 +247,11 @@ impl Act {
     }
 
     /// The word that must be typed for it; none: a yes is enough.
-    pub fn needs(&self, state: &State) -> Option<String> {
-        let status = state.status.as_ref();
-        let job = || status.map(|s| s.job.clone());
+    pub fn needs(&self, job: &Job) -> Option<String> {
+        let status = job.status();
+        let name = || status.map(|s| s.job.clone());
         match self {
-            Act::Strike(_) if status.is_some_and(|s| s.protected) => job(),
+            Act::Strike(_) if status.is_some_and(|s| s.protected) => name(),
             Act::Strike(s) => match &s.life {
                 // The gang stands still, or under policy task all.
                 Some(life) if life.role == "trainer" || s.fault == Fault::LoseSlot => {
@@ -261,11 +261,11 @@ impl Act {
                 Some(_) => None,
                 None => match &s.fault {
                     Fault::LoseNode { node } => Some(node.clone()),
-                    _ => job(),
+                    _ => name(),
                 },
             },
             Act::Restart(Whole::Instance { role, .. }) if role == "trainer" => Some(role.clone()),
-            Act::Restart(Whole::Task) | Act::Stop => job(),
+            Act::Restart(Whole::Task) | Act::Stop => name(),
             Act::Drain { node, whom } if whom.iter().any(Whole::stops_training) => {
                 Some(node.clone())
             }

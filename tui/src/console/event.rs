@@ -1,6 +1,7 @@
 //! What the console reacts to and what it can want done.
 use super::act::Act;
 use super::drills::{DrillEnd, DrillFile};
+use super::names::ScreenId;
 use super::stored::Stored;
 use crossterm::event::{KeyEvent, MouseEvent};
 use robust_proto::v1;
@@ -73,6 +74,20 @@ pub enum Event {
     Played(Playback),
     /// SIGINT or SIGTERM, or nobody types any more.
     Terminate,
+}
+
+impl Event {
+    /// The screen that asked for it, where one did.
+    pub fn belongs_to(&self) -> Option<ScreenId> {
+        match self {
+            Event::LogRead { .. } => Some(ScreenId::Roles),
+            Event::StoreRead(_) => Some(ScreenId::Store),
+            Event::DrillsRead(_) | Event::DrillSaid(_) | Event::DrillEnded(_) => {
+                Some(ScreenId::Drills)
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Where a recording is.

@@ -4,36 +4,41 @@
 //!  keys, mouse ┐
 //!  ticks ──────┤              ┌─► Vec<Action> ─► runner (connect, act, read, run a drill, quit)
 //!  signals ────┼─► channel ─► State::handle
-//!  daemon ─────┤              └─► draw(&State, frame) ─► Drawn: what lay where, for the mouse
+//!  daemon ─────┤              └─► frame::draw(&State) ─► Drawn: what lay where, for the mouse
 //!  recording ──┤
 //!  answers ────┘
 //! ```
+//! The state holds what is common. What a screen shows besides, and what its keys do, is the screen's own:
+//! [`screen::Screen`], a module for each in [`screens`] and, for what lies over them, in [`dialogs`].
+//!
 //! One channel orders everything, so a session is a list of events and can be replayed in a test.
 //! What comes from the daemon can be recorded to a file and played again ([`record`], [`replay`]).
 mod act;
 pub mod bench;
 
-mod dialog;
+mod dialogs;
+mod drilling;
 mod drills;
 mod event;
 mod feed;
 mod flow;
-mod help;
+mod frame;
 mod history;
+mod input;
 mod inputs;
-mod keys;
-mod link;
+mod job;
+mod line;
 mod logs;
-mod mouse;
+mod names;
 mod picture;
 mod record;
 mod replay;
 mod runner;
 mod screen;
+mod screens;
 mod state;
 mod stored;
 mod table;
-mod tables;
 mod terminal;
 #[cfg(test)]
 mod tests;

@@ -5,10 +5,10 @@
 //!  Recording ──► Player ──► State ── draw ──► Buffer ── a run of cells of one style ──► <text>, <rect>
 //! ```
 use super::event::Event;
+use super::frame;
 use super::record::Recording;
 use super::replay::Player;
-use super::state::State;
-use super::ui;
+use super::state::{Settings, State};
 use super::ui::look::Look;
 use crate::cli::{PictureArgs, ThemeName, TuiArgs};
 use crate::error::CliError;
@@ -50,8 +50,10 @@ pub fn write(args: &TuiArgs, picture: &PictureArgs, to: &Path) -> Result<(), Cli
 
 fn draw(recording: Recording, args: &TuiArgs, picture: &PictureArgs) -> Result<Buffer, CliError> {
     let look = Look::new(ThemeName::Dark, true, args.ascii);
-    let mut state = State::new(look, recording.place.clone(), String::new(), false);
-    state.zone = *chrono::Local::now().offset();
+    let mut state = State::new(Settings {
+        zone: *chrono::Local::now().offset(),
+        ..Settings::of(look, recording.place.clone())
+    });
     let mut player = Player::new(recording, 0);
     let playback = player.playback();
     let length = (playback.to - playback.from) as f64 / 1000.0;
@@ -74,7 +76,7 @@ fn draw(recording: Recording, args: &TuiArgs, picture: &PictureArgs) -> Result<B
     let (width, height) = picture.size;
     // This backend draws into memory, which cannot fail.
     let Ok(mut terminal) = Terminal::new(TestBackend::new(width, height));
-    let Ok(_) = terminal.draw(|frame| drop(ui::draw(&state, frame)));
+    let Ok(_) = terminal.draw(|frame| drop(frame::draw(&state, frame)));
     Ok(terminal.backend().buffer().clone())
 }
 
@@ -231,7 +233,7 @@ mod tests {
 
     #[test]
     fn every_screen_is_drawn_in_the_size_that_is_asked_for() {
-        for (screen, title) in (1..=8).zip(super::super::screen::Screen::ALL) {
+        for (screen, title) in (1..=8).zip(super::super::names::ScreenId::ALL) {
             let svg = picture(&["--screen", &screen.to_string(), "--size", "100x30"]).unwrap();
             let title = format!("{screen} {}", title.title());
             assert!(words(&svg).contains(&title), "{title}: {svg}");

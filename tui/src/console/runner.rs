@@ -1,19 +1,20 @@
 //! Owns the terminal, collects the events, carries out the actions.
+use super::drilling;
 use super::drills;
 use super::event::{Action, Event, Play, Quit};
 use super::feed;
+use super::frame;
 use super::inputs::{inputs, ticks, unix_ms};
 use super::logs;
 use super::picture;
 use super::record::{Recorder, Recording};
 use super::replay::{Due, Player};
-use super::state::State;
+use super::state::{Settings, State};
 use super::stored;
-use super::terminal::Screen;
-use super::ui;
+use super::terminal::Terminal;
 use super::ui::look::Look;
-use crate::cli::TuiArgs;
-use crate::commands::job_result;
+use crate::cli::{Global, TuiArgs};
+use crate::ending::job_result;
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use crate::format::{clock, locale_is_utf8, of_total, ratio};
@@ -28,8 +29,18 @@ use tokio::task::JoinHandle;
 const BURST: usize = 256;
 
 /// Opens the console and stays until it is left. The terminal is restored in every case: panics by a
-/// hook, signals as events, and all else by the end of [`Screen`].
-pub async fn run(endpoint: Endpoint, args: TuiArgs) -> Result<(), CliError> {
+/// hook, signals as events, and all else by the end of [`Terminal`].
+pub async fn run(global: &Global, args: TuiArgs) -> Result<(), CliError> {
+    let endpoint = Endpoint::resolve(
+        global.state_dir.as_deref(),
+        global.connect.as_deref(),
+        global.token_file.as_deref(),
+    )?;
+    if global.json {
+        return Err(CliError::Usage(
+            "the console has no JSON; use `robustctl watch --json`".into(),
+        ));
+    }
     if let Some(to) = &args.svg {
         return picture::write(&args, &args.picture, to);
     }
@@ -47,21 +58,26 @@ pub async fn run(endpoint: Endpoint, args: TuiArgs) -> Result<(), CliError> {
     let place = recording
         .as_ref()
         .map_or(endpoint.place(), |r| r.place.clone());
-    let mut state = State::new(look, place, endpoint.fix(), args.exit_when_done);
-    state.zone = *chrono::Local::now().offset();
-    state.read_only = args.read_only;
-    state.records = args.record.is_some();
+    let state = State::new(Settings {
+        look,
+        place,
+        fix: endpoint.fix(),
+        zone: *chrono::Local::now().offset(),
+        read_only: args.read_only,
+        records: args.record.is_some(),
+        exit_when_done: args.exit_when_done,
+    });
     let record = args.record.as_deref();
     let recorder = record.map(|path| Recorder::create(path, unix_ms(), endpoint.place()));
     let recorder = recorder.transpose().map_err(CliError::Failed)?;
     let player = recording.map(|r| Player::new(r, unix_ms()));
     let failed = |e: std::io::Error| CliError::Failed(format!("cannot use the terminal: {e}"));
-    let mut screen = Screen::take(!args.no_mouse).map_err(failed)?;
+    let mut terminal = Terminal::take(!args.no_mouse).map_err(failed)?;
     let mut runner = Runner::new(endpoint, state, args.drills).map_err(failed)?;
     runner.recorder = recorder;
     runner.player = player;
-    let quit = runner.run(&mut screen).await;
-    drop(screen);
+    let quit = runner.run(&mut terminal).await;
+    drop(terminal);
     runner.end().await?;
     runner.last_words(quit.map_err(failed)?)
 }
@@ -75,7 +91,7 @@ struct Runner {
     phases: Option<JoinHandle<()>>,
     recorder: Option<Recorder>,
     player: Option<Player>,
-    drill: Option<drills::Running>,
+    drill: Option<drilling::Running>,
     drills: PathBuf,
     /// Second of the age that the last frame showed.
     second: u64,
@@ -109,12 +125,12 @@ impl Runner {
             recorder: None,
             player: None,
             drill: None,
-            drills: folder.unwrap_or_else(drills::default_folder),
+            drills: folder.unwrap_or_else(crate::drills::default_folder),
             second: 0,
         })
     }
 
-    async fn run(&mut self, screen: &mut Screen) -> std::io::Result<Quit> {
+    async fn run(&mut self, terminal: &mut Terminal) -> std::io::Result<Quit> {
         let now = self
             .player
             .as_ref()
@@ -129,10 +145,10 @@ impl Runner {
             }
             if changed {
                 let mut drawn = None;
-                screen
-                    .terminal
-                    .draw(|frame| drawn = Some(ui::draw(&self.state, frame)))?;
-                self.state.drawn = drawn.unwrap_or_default();
+                terminal
+                    .screen
+                    .draw(|frame| drawn = Some(frame::draw(&self.state, frame)))?;
+                self.state.set_drawn(drawn.unwrap_or_default());
             }
             let Some(event) = self.events.recv().await else {
                 return Ok(Quit::Asked);
@@ -166,13 +182,13 @@ impl Runner {
         {
             self.recorder = None;
             let text = format!("the recording cannot be written any more: {e}");
-            self.state.tell(text, false);
+            self.state.notify(text, false);
         }
         let Some(player) = &mut self.player else {
             return self.state.handle(unix_ms(), event);
         };
         if !matches!(event, Event::Tick) {
-            let now = self.state.now;
+            let now = self.state.common().now;
             return self.state.handle(now, event);
         }
         let due = player.tick(unix_ms());
@@ -249,7 +265,7 @@ impl Runner {
     }
 
     fn run_drill(&mut self, file: &std::path::Path) {
-        match drills::start(file, self.to.clone()) {
+        match drilling::start(file, self.to.clone()) {
             Ok(running) => self.drill = Some(running),
             Err(e) => {
                 let end = drills::DrillEnd {
@@ -258,7 +274,7 @@ impl Runner {
                 };
                 let text = format!("the drill cannot be started: {e}");
                 let _ = self.state.handle(unix_ms(), Event::DrillEnded(end));
-                self.state.tell(text, false);
+                self.state.notify(text, false);
             }
         }
     }
@@ -290,7 +306,7 @@ impl Runner {
             let (place, fix) = (self.endpoint.place(), self.endpoint.fix());
             return Err(CliError::NoDaemon { place, reason, fix });
         }
-        let Some(s) = &self.state.status else {
+        let Some(s) = self.state.common().job.status() else {
             return Ok(());
         };
         println!(
@@ -299,7 +315,7 @@ impl Runner {
             s.state,
             s.step,
             of_total(s.steps_total),
-            clock(self.state.elapsed_ms() as f64 / 1000.0),
+            clock(self.state.common().job.elapsed_ms() as f64 / 1000.0),
             ratio(s.reward),
             ratio(s.ettr),
             ratio(s.goodput),

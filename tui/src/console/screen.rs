@@ -1,87 +1,72 @@
-//! The console's screens and tables by name.
+//! What lies on the console: a screen, or a dialog over it. Each is a module with a state of its own that
+//! nobody else looks into; all the console knows of it is [`Screen`].
+//!
+//! ```text
+//!  Input ──► Screen::on ──► Vec<Effect> ──► State: actions for the runner, a sentence, a dialog
+//!                ▲
+//!             Common ──► Screen::draw, Screen::hints       what all of them see; nothing is changed
+//! ```
+use super::event::Action;
+use super::state::Common;
+use super::ui::Drawn;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use std::fmt::Debug;
 
-/// A screen; each has a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Screen {
-    /// The job at a glance.
-    Overview,
-    /// Every instance, and all about the selected one.
-    Roles,
-    /// Phases of every instance over time.
-    Timeline,
-    /// Who pulls weights from whom.
-    Weights,
-    /// Checkpoints and trajectories.
-    Store,
-    /// Faults, how they were found and what was done.
-    Incidents,
-    /// Machines and their slots.
-    Nodes,
-    /// Rehearsed faults.
-    Drills,
-}
+pub use super::input::Input;
 
-impl Screen {
-    /// In the order of their keys, from 1.
-    pub const ALL: [Screen; 8] = [
-        Screen::Overview,
-        Screen::Roles,
-        Screen::Timeline,
-        Screen::Weights,
-        Screen::Store,
-        Screen::Incidents,
-        Screen::Nodes,
-        Screen::Drills,
-    ];
+/// A screen, or a dialog.
+pub trait Screen: Debug {
+    /// Takes what happened, and says what it wants done.
+    fn on(&mut self, input: Input, common: &mut Common) -> Vec<Effect>;
 
-    /// Its name on the tab bar.
-    pub fn title(self) -> &'static str {
-        match self {
-            Screen::Overview => "Overview",
-            Screen::Roles => "Roles",
-            Screen::Timeline => "Timeline",
-            Screen::Weights => "Weights",
-            Screen::Store => "Store",
-            Screen::Incidents => "Incidents",
-            Screen::Nodes => "Nodes",
-            Screen::Drills => "Drills",
-        }
-    }
+    /// Draws it; what lies where goes into `drawn`, for the mouse and the next frame.
+    fn draw(&self, common: &Common, area: Rect, buf: &mut Buffer, drawn: &mut Drawn);
 
-    /// The screen of a digit.
-    pub fn of_key(key: char) -> Option<Screen> {
-        let number = key.to_digit(10)? as usize;
-        Screen::ALL.get(number.checked_sub(1)?).copied()
-    }
-
-    /// The one so many places to the right, around the end.
-    pub fn next(self, by: isize) -> Screen {
-        let all = Screen::ALL.len() as isize;
-        let at = (self as isize + by).rem_euclid(all);
-        Screen::ALL[at as usize]
+    /// What the last line and the help say of it. Below a dialog they speak of the screen.
+    fn hints<'a>(&'a self, _common: &'a Common) -> Hints<'a> {
+        Hints::default()
     }
 }
 
-/// A table; each keeps its own selection, order and filter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TableId {
-    /// Instances; shown by several screens, with one selection.
-    Roles,
-    /// The distribution tree.
-    Weights,
-    /// On disk.
-    Checkpoints,
-    /// Not yet consumed.
-    Trajectories,
-    /// Newest first.
-    Incidents,
-    /// Machines.
-    Nodes,
-    /// Drill files.
-    Drills,
+/// What a screen wants done.
+#[derive(Debug)]
+pub enum Effect {
+    /// By the runner.
+    Do(Action),
+    /// A sentence in the last line.
+    Tell {
+        /// The sentence.
+        text: String,
+        /// Whether something was done.
+        good: bool,
+    },
+    /// This dialog over the screen, in place of one that is there.
+    Open(Box<dyn Screen>),
+    /// The dialog away.
+    Close,
 }
 
-impl TableId {
-    /// How many there are.
-    pub const COUNT: usize = 7;
+impl Effect {
+    /// A sentence on why something is not done.
+    pub fn refuse(text: impl Into<String>) -> Effect {
+        let (text, good) = (text.into(), false);
+        Effect::Tell { text, good }
+    }
+}
+
+/// A key and what it does.
+pub type Help = (&'static str, &'static str);
+
+/// What is said of a screen by others.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hints<'a> {
+    /// Keys that it has and not every screen, for the help.
+    pub own: &'static [&'static [Help]],
+    /// The most useful ones, for the last line; help and quit at the end.
+    pub most: &'static [Help],
+    /// What is being typed, after the words that say for what: it gets every key.
+    pub typing: Option<(&'static str, &'a str)>,
+    /// Only rows with these words are shown.
+    pub filter: &'a str,
 }

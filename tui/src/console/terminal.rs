@@ -5,16 +5,16 @@ use ratatui::DefaultTerminal;
 use std::io::stdout;
 
 /// The terminal while the console has it; dropping this gives it back.
-pub struct Screen {
+pub struct Terminal {
     /// What is drawn on.
-    pub terminal: DefaultTerminal,
+    pub screen: DefaultTerminal,
 }
 
-impl Screen {
+impl Terminal {
     /// Takes it. A panic gives it back before its message is printed: first the mouse, then, by the
     /// hook that ratatui installs, modes and screen.
-    pub fn take(mouse: bool) -> std::io::Result<Screen> {
-        let terminal = ratatui::try_init()?;
+    pub fn take(mouse: bool) -> std::io::Result<Terminal> {
+        let screen = ratatui::try_init()?;
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             let _ = execute!(stdout(), DisableMouseCapture);
@@ -23,11 +23,11 @@ impl Screen {
         if mouse {
             execute!(stdout(), EnableMouseCapture)?;
         }
-        Ok(Screen { terminal })
+        Ok(Terminal { screen })
     }
 }
 
-impl Drop for Screen {
+impl Drop for Terminal {
     fn drop(&mut self) {
         let _ = execute!(stdout(), DisableMouseCapture);
         ratatui::restore();
@@ -37,7 +37,7 @@ impl Drop for Screen {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
-    use super::Screen;
+    use super::Terminal;
     use std::process::Command;
     use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ mod tests {
     #[test]
     #[ignore = "is run by the_terminal_is_given_back_before_a_panic_is_told"]
     fn a_console_that_panics() {
-        let _screen = Screen::take(true).unwrap();
+        let _terminal = Terminal::take(true).unwrap();
         panic!("the console met something unforeseen");
     }
 

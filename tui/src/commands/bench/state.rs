@@ -5,9 +5,9 @@
 //! before is taken and encoded, as the daemon does in its loop of decisions. Beside it the whole state is
 //! encoded, as the daemon did before: here and nowhere else. Then engines end one by one, with nothing beside it: what one fault costs.
 use crate::cli::BenchStateArgs;
-use crate::commands::drill::outcome::load;
 use crate::commands::{put, put_json};
 use crate::error::CliError;
+use crate::machine::load;
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_shared::core::Core;

@@ -1,14 +1,16 @@
 //! A drill against the job of a daemon that runs already: the same strikes, counted from now, and what
 //! the job shows for them. The job goes on afterwards.
+use super::Manner;
 use super::facts::{Before, gather, incidents};
 use super::follow::{Follower, Host, Until, protected};
-use super::outcome::{DrillOutcome, RunOutcome, SeriesOutcome, load};
+use super::outcome::{DrillOutcome, RunOutcome, SeriesOutcome};
 use super::progress::Progress;
 use super::striker::Striker;
-use super::{Manner, usage};
-use crate::commands::is_over;
+use crate::drills::usage;
+use crate::ending::is_over;
 use crate::endpoint::{Client, Endpoint};
 use crate::error::CliError;
+use crate::machine::load;
 use robust_proto::v1;
 use robust_shared::drill::{Drill, Expectation, Ground, SeriesPlan};
 use robust_shared::ids::Role;

@@ -8,7 +8,7 @@
 use super::hopeless::Hopeless;
 use super::progress::Progress;
 use super::striker::Striker;
-use crate::commands::is_over;
+use crate::ending::is_over;
 use crate::endpoint::{ANSWER_WITHIN, Client, Endpoint};
 use crate::error::CliError;
 use robust_proto::v1;

@@ -10,11 +10,11 @@
 //!  --attach: the same watch and strikes against the job of a daemon that runs already
 //! ```
 mod attach;
-pub mod catalogue;
 pub mod daemon;
 pub mod facts;
 pub mod follow;
 mod hopeless;
+mod list;
 pub mod outcome;
 mod progress;
 mod report;
@@ -25,15 +25,17 @@ mod weights;
 
 use super::{put, put_json};
 use crate::cli::{DrillArgs, Global};
+use crate::drills::{self, Read, make, read};
 use crate::endpoint::Endpoint;
 use crate::error::{CliError, ExitCode};
+use crate::machine::load;
 use crate::paint::Paint;
 use daemon::Programs;
-use outcome::{DrillOutcome, SeriesOutcome, load};
+use outcome::{DrillOutcome, SeriesOutcome};
 use robust_shared::core::{RULES, Rule};
-use robust_shared::drill::{Drill, DrillError, DrillProblem, Plan, SeriesPlan};
+use robust_shared::drill::{Drill, Plan, SeriesPlan};
 use robust_shared::nearest::instead_of;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// How a drill is run.
@@ -52,9 +54,9 @@ struct Manner {
 /// Runs the drill; fails when an expectation is not met.
 pub async fn run(args: &DrillArgs, global: &Global) -> Result<(), CliError> {
     let Some(file) = args.file.as_deref().filter(|_| !args.list) else {
-        return catalogue::list(args.file.as_deref(), global.json);
+        return list::list(args.file.as_deref(), global.json);
     };
-    let file = catalogue::find(file)?;
+    let file = drills::find(file)?;
     let Read {
         drill,
         job,
@@ -189,33 +191,6 @@ async fn one_series(
     Ok(SeriesOutcome::new(plan, runs))
 }
 
-/// A drill and the text of its job file.
-struct Read {
-    drill: Drill,
-    job: String,
-    job_path: PathBuf,
-}
-
-/// Reads both.
-fn read(file: &Path) -> Result<Read, CliError> {
-    let unreadable = |path: &Path, e: std::io::Error| {
-        CliError::Usage(format!("cannot read {}: {e}", path.display()))
-    };
-    let text = std::fs::read_to_string(file).map_err(|e| unreadable(file, e))?;
-    let drill = Drill::parse(&text, file).map_err(usage)?;
-    let folder = std::path::absolute(file).map_err(|e| unreadable(file, e))?;
-    let job_path: PathBuf = folder.parent().unwrap_or(Path::new("/")).join(&drill.job);
-    let job = std::fs::read_to_string(&job_path).map_err(|e| {
-        let (path, reason) = (job_path.clone(), e.to_string());
-        usage(drill.refuse("job", DrillProblem::NoJob { path, reason }))
-    })?;
-    Ok(Read {
-        drill,
-        job,
-        job_path,
-    })
-}
-
 /// By its name, or that of its table in the job file.
 fn rule_named(name: &str) -> Result<&'static Rule, CliError> {
     let found = RULES.iter().find(|r| r.name == name || r.key() == name);
@@ -224,15 +199,6 @@ fn rule_named(name: &str) -> Result<&'static Rule, CliError> {
         let hint = instead_of(name, &known, "the rules are");
         CliError::Usage(format!("--without: there is no rule `{name}`; {hint}"))
     })
-}
-
-/// Checks the drill against its job.
-fn make(drill: &Drill, job: &str, job_path: &Path) -> Result<Plan, CliError> {
-    Plan::make(drill, job, job_path).map_err(usage)
-}
-
-fn usage(e: DrillError) -> CliError {
-    CliError::Usage(e.to_string())
 }
 
 /// Minutes of runs must not end in a folder that is not there.

@@ -1,5 +1,6 @@
 //! What came out of a drill: figures of each run, verdicts, JSON.
 use crate::format::who;
+use crate::machine::cores;
 use robust_proto::v1;
 use robust_shared::drill::{
     Expectation, Facts, Measured, SeriesPlan, Strike, Verdict, WEIGHTS_IDENTICAL, metric,
@@ -237,18 +238,6 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
         n if n % 2 == 1 => sorted[n / 2],
         n => f64::midpoint(sorted[n / 2 - 1], sorted[n / 2]),
     }
-}
-
-/// The machine's load averages; zeros where they cannot be read.
-pub fn load() -> [f64; 3] {
-    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let mut words = text.split(' ').map(|w| w.parse().unwrap_or(0.0));
-    std::array::from_fn(|_| words.next().unwrap_or(0.0))
-}
-
-/// Processors this program may use.
-pub fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! A drill's result as a document: what was rehearsed, what was expected and found, what struck and how
 //! the job recovered. Markdown, or the same as plain text.
-use super::outcome::{DrillOutcome, SeriesOutcome, cores};
+use super::outcome::{DrillOutcome, SeriesOutcome};
 use super::table;
 use crate::format::{millis, who};
+use crate::machine::cores;
 use crate::paint::Paint;
 use robust_proto::v1;
 use std::fmt::Write as _;

@@ -161,7 +161,7 @@ impl Striker {
     /// since the last look, one of them may have been its cause.
     fn note_armed(&mut self, status: &v1::Status) {
         let last = status.incidents.iter().map(|i| i.id).max().unwrap_or(0);
-        if crate::commands::is_over(&status.state) {
+        if crate::ending::is_over(&status.state) {
             self.armed.retain(|_| last == self.last);
             return;
         }

@@ -1,6 +1,7 @@
 //! A drill's result as text.
-use super::outcome::{DrillOutcome, RunOutcome, SeriesOutcome, cores};
+use super::outcome::{DrillOutcome, RunOutcome, SeriesOutcome};
 use crate::format::{millis, ratio};
+use crate::machine::cores;
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_shared::drill::Verdict;

@@ -1,19 +1,19 @@
 //! What will happen, and to whom, in sentences.
 use super::{Act, Life, Strike, Whole};
-use crate::console::state::State;
+use crate::console::job::Job;
 use robust_shared::fault::{At, Carrier, Fault, Kind};
 
 impl Act {
     /// What will happen, and to whom; a sentence each.
-    pub fn consequences(&self, state: &State) -> Vec<String> {
+    pub fn consequences(&self, job: &Job) -> Vec<String> {
         let lines = |all: &[&str]| all.iter().map(|&l| l.to_owned()).collect();
         match self {
-            Act::Strike(strike) => of_strike(state, strike),
+            Act::Strike(strike) => of_strike(job, strike),
             Act::Disarm(armed) => {
                 let whom = crate::format::who(&armed.role, armed.index);
                 vec![format!("{whom} is not struck by it any more.")]
             }
-            Act::Restart(whole) => of_restart(state, whole),
+            Act::Restart(whole) => of_restart(job, whole),
             Act::Pause => lines(&[
                 "The step under way ends and is committed; no further one is begun until it is \
                  resumed, also by a daemon that starts again. No process ends.",
@@ -29,7 +29,7 @@ impl Act {
             Act::Cordon { node, out: true } => vec![format!(
                 "{} go on there; nothing new is started on it, and what fails is started \
                  elsewhere.",
-                instances(state, node)
+                instances(job, node)
             )],
             Act::Cordon { out: false, .. } => lines(&["It may be used for new instances again."]),
             Act::Drain { node, whom } => of_drain(node, whom),
@@ -57,8 +57,8 @@ impl Act {
     }
 }
 
-fn instances(state: &State, node: &str) -> String {
-    match state.roles().iter().filter(|r| r.node == node).count() {
+fn instances(job: &Job, node: &str) -> String {
+    match job.roles().iter().filter(|r| r.node == node).count() {
         1 => "1 instance".to_owned(),
         n => format!("{n} instances"),
     }
@@ -79,7 +79,7 @@ fn of_drain(node: &str, whom: &[Whole]) -> Vec<String> {
     }
 }
 
-fn of_restart(state: &State, whole: &Whole) -> Vec<String> {
+fn of_restart(job: &Job, whole: &Whole) -> Vec<String> {
     let planned = "It is no fault: no budget is used, and it is counted apart.".to_owned();
     let what = match whole {
         Whole::Task => {
@@ -87,7 +87,7 @@ fn of_restart(state: &State, whole: &Whole) -> Vec<String> {
         }
         Whole::Instance { role, .. } if role == "trainer" => format!(
             "{} processes together; nothing is trained twice, and rollouts go on generating.",
-            ranks(state, "gets new", "get new")
+            ranks(job, "gets new", "get new")
         ),
         Whole::Instance { role, .. } => format!("It gets a new process. {}", after(role)),
     };
@@ -95,8 +95,8 @@ fn of_restart(state: &State, whole: &Whole) -> Vec<String> {
 }
 
 /// The whole gang as the subject of a sentence.
-fn ranks(state: &State, one_does: &str, they_do: &str) -> String {
-    match state.roles().iter().filter(|r| r.role == "trainer").count() {
+fn ranks(job: &Job, one_does: &str, they_do: &str) -> String {
+    match job.roles().iter().filter(|r| r.role == "trainer").count() {
         1 => format!("The trainer {one_does}"),
         2 => format!("Both trainer ranks {they_do}"),
         n => format!("All {n} trainer ranks {they_do}"),
@@ -114,22 +114,22 @@ fn after(role: &str) -> &'static str {
     }
 }
 
-fn of_strike(state: &State, strike: &Strike) -> Vec<String> {
+fn of_strike(job: &Job, strike: &Strike) -> Vec<String> {
     let later = strike.at.filter(|at| at.is_start_up());
     let mut lines = vec![later.map_or_else(|| how(strike), |at| of_later_life(strike, at))];
-    let status = state.status.as_ref();
+    let status = job.status();
     let task = status.is_some_and(|s| s.policy == "task");
     match &strike.life {
         Some(life) if strike.fault.kind().ends_life() => lines.push(match life.role.as_str() {
             _ if task => "Policy task: the whole job is restarted.".to_owned(),
             "trainer" => format!(
                 "{} from the last snapshot; rollouts go on generating.",
-                ranks(state, "restarts", "restart")
+                ranks(job, "restarts", "restart")
             ),
             role => after(role).to_owned(),
         }),
         Some(_) => {}
-        None => lines.extend(of_machine(state, &strike.fault)),
+        None => lines.extend(of_machine(job, &strike.fault)),
     }
     if let Some(at) = strike.at.filter(|_| later.is_none()) {
         lines.push(format!(
@@ -179,7 +179,7 @@ fn how(strike: &Strike) -> String {
 }
 
 /// What a fault of a node or of the leader comes to.
-fn of_machine(state: &State, fault: &Fault) -> Vec<String> {
+fn of_machine(job: &Job, fault: &Fault) -> Vec<String> {
     match fault.kind() {
         Kind::LoseNode => {
             let Fault::LoseNode { node } = fault else {
@@ -187,7 +187,7 @@ fn of_machine(state: &State, fault: &Fault) -> Vec<String> {
             };
             vec![format!(
                 "{} run there; they are started elsewhere where slots are free.",
-                instances(state, node)
+                instances(job, node)
             )]
         }
         Kind::LeaderCrash => {

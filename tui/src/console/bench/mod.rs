@@ -9,13 +9,15 @@ mod job;
 mod server;
 
 use super::event::Event;
-use super::screen::{Screen, TableId};
-use super::state::State;
+use super::frame;
+use super::names::ScreenId;
+use super::state::{Settings, State};
 use super::stored::Stored;
-use super::ui::{self, look::Look};
+use super::ui::look::Look;
 use crate::cli::{BenchConsoleArgs, ThemeName};
-use crate::commands::drill::outcome::load;
 use crate::error::CliError;
+use crate::machine::load;
+use crate::output;
 use crate::paint::Paint;
 use crate::table::Table;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -34,7 +36,7 @@ const IDLE_GOAL: f64 = 2.0;
 
 /// Times of one screen's frames, in ms.
 struct Times {
-    screen: Screen,
+    screen: ScreenId,
     sorted: Vec<f64>,
 }
 
@@ -54,17 +56,31 @@ impl Times {
     }
 }
 
+/// Measures the console and says what came out.
+pub async fn run(args: &BenchConsoleArgs, json: bool) -> Result<(), CliError> {
+    let result = measure(args).await?;
+    if let Some(path) = &args.out {
+        std::fs::write(path, format!("{result:#}\n"))
+            .map_err(|e| CliError::Failed(format!("{} cannot be written: {e}", path.display())))?;
+    }
+    let said = match json {
+        true => format!("{result}\n"),
+        false => text(&result),
+    };
+    Ok(output::put(&said)?)
+}
+
 /// Measures both; the result as JSON.
-pub async fn run(args: &BenchConsoleArgs) -> Result<Value, CliError> {
+async fn measure(args: &BenchConsoleArgs) -> Result<Value, CliError> {
     let before = load();
-    let screens: Vec<Times> = Screen::ALL
+    let screens: Vec<Times> = ScreenId::ALL
         .into_iter()
         .map(|screen| frames(screen, args))
         .collect::<Result<_, _>>()?;
     let mut all: Vec<f64> = screens.iter().flat_map(|t| t.sorted.clone()).collect();
     all.sort_by(f64::total_cmp);
     let all = Times {
-        screen: Screen::Overview,
+        screen: ScreenId::Overview,
         sorted: all,
     };
     let watched = Duration::from_secs_f64(args.idle);
@@ -90,7 +106,7 @@ pub async fn run(args: &BenchConsoleArgs) -> Result<Value, CliError> {
 }
 
 /// The result as a table, with what was aimed at.
-pub fn text(result: &Value) -> String {
+fn text(result: &Value) -> String {
     let mut table = Table::new(&["FIGURE", ">VALUE", "GOAL", "MET"]);
     let figure = |name: &str| result[name].as_f64().unwrap_or(f64::NAN);
     let goals = [
@@ -126,7 +142,7 @@ pub fn text(result: &Value) -> String {
     table.render(Paint::stdout())
 }
 
-fn frames(screen: Screen, args: &BenchConsoleArgs) -> Result<Times, CliError> {
+fn frames(screen: ScreenId, args: &BenchConsoleArgs) -> Result<Times, CliError> {
     let failed = |e: std::io::Error| CliError::Failed(format!("cannot draw: {e}"));
     let mut state = watching(screen, args.instances);
     let options = TerminalOptions {
@@ -147,10 +163,10 @@ fn frames(screen: Screen, args: &BenchConsoleArgs) -> Result<Times, CliError> {
         let mut drawn = None;
         let begin = Instant::now();
         terminal
-            .draw(|frame| drawn = Some(ui::draw(&state, frame)))
+            .draw(|frame| drawn = Some(frame::draw(&state, frame)))
             .map_err(failed)?;
         sorted.push(begin.elapsed().as_secs_f64() * 1e3);
-        state.drawn = drawn.unwrap_or_default();
+        state.set_drawn(drawn.unwrap_or_default());
     }
     sorted.sort_by(f64::total_cmp);
     Ok(Times { screen, sorted })
@@ -160,33 +176,36 @@ fn frames(screen: Screen, args: &BenchConsoleArgs) -> Result<Times, CliError> {
 const WARM: u64 = 480;
 
 /// A console that has watched a job for a while.
-fn watching(screen: Screen, instances: u32) -> State {
+fn watching(screen: ScreenId, instances: u32) -> State {
     let look = Look::new(ThemeName::Dark, true, false);
-    let mut state = State::new(look, "bench".to_owned(), String::new(), false);
+    let mut state = State::new(Settings::of(look, "bench".to_owned()));
     let _ = state.start(job::BEGIN_MS);
     for beat in 0..WARM {
         let status = Box::new(job::status(instances, beat));
         let spans = job::phases(instances, beat);
-        let _ = state.handle(status.now_ms, Event::Status { link: 1, status });
-        let _ = state.handle(state.now, Event::Phases { link: 1, spans });
+        let now = status.now_ms;
+        let _ = state.handle(now, Event::Status { link: 1, status });
+        let _ = state.handle(now, Event::Phases { link: 1, spans });
     }
+    let now = state.common().now;
     for event in job::events() {
         let event = Box::new(event);
-        let _ = state.handle(state.now, Event::Logged { link: 1, event });
+        let _ = state.handle(now, Event::Logged { link: 1, event });
     }
     let digit = char::from_digit(screen as u32 + 1, 10).unwrap_or('1');
     let key = KeyEvent::new(KeyCode::Char(digit), KeyModifiers::NONE);
-    let _ = state.handle(state.now, Event::Key(key));
+    let _ = state.handle(now, Event::Key(key));
     let stored = Stored {
-        at: state.now,
+        at: state.common().now,
         checkpoints: Ok(job::checkpoints()),
         trajectories: Ok(job::trajectories(instances)),
         cut: false,
     };
-    let _ = state.handle(state.now, Event::StoreRead(Box::new(stored)));
-    let who = state.chosen_name(TableId::Roles).unwrap_or_default();
+    let _ = state.handle(now, Event::StoreRead(Box::new(stored)));
+    let chosen = state.common().chosen_instance();
+    let who = chosen.map_or_else(String::new, |r| crate::format::who(&r.role, r.index));
     let lines = Ok(job::log());
-    let _ = state.handle(state.now, Event::LogRead { who, lines });
+    let _ = state.handle(now, Event::LogRead { who, lines });
     state
 }
 
@@ -203,7 +222,7 @@ mod tests {
             idle: 1.0,
             out: None,
         };
-        for screen in Screen::ALL {
+        for screen in ScreenId::ALL {
             let times = frames(screen, &args).unwrap();
             assert_eq!(times.sorted.len(), 3);
             assert!(times.sorted.contains(&times.at(0.99)));

@@ -1,9 +1,10 @@
 //! What changes the job: asked first, typed where it is dangerous, done once.
 use super::super::act::{Act, Strike, Whole};
-use super::super::dialog::{Overlay, PromptKind};
 use super::super::event::Action;
+use super::super::state::{Settings, State};
 use super::fixtures::*;
 use super::reducer::{play, typed};
+use super::screens::screen;
 use crossterm::event::KeyCode;
 use robust_proto::v1;
 use robust_shared::fault::Fault;
@@ -13,7 +14,10 @@ fn what_stops_the_whole_gang_wants_its_name_typed() {
     let mut state = showing(healthy());
     let _ = play(&mut state, [press('K')]);
     assert_eq!(play(&mut state, [press('y'), key(KeyCode::Enter)]), []);
-    assert!(state.overlay.is_some(), "a yes is not enough for a trainer");
+    assert!(
+        state.dialog().is_some(),
+        "a yes is not enough for a trainer"
+    );
     let _ = play(&mut state, [key(KeyCode::Backspace)]);
     let mut events = typed("trainer");
     events.push(key(KeyCode::Enter));
@@ -21,10 +25,8 @@ fn what_stops_the_whole_gang_wants_its_name_typed() {
     let [Action::Do(Act::Strike(strike))] = &actions[..] else {
         panic!("{actions:?}")
     };
-    assert_eq!(
-        (strike.whom().as_str(), &state.overlay),
-        ("trainer-0", &None)
-    );
+    assert_eq!(strike.whom(), "trainer-0");
+    assert!(state.dialog().is_none());
 }
 
 #[test]
@@ -33,25 +35,28 @@ fn under_policy_task_any_kill_wants_the_name_typed() {
     status.policy = "task".into();
     let mut state = showing(status);
     assert_eq!(play(&mut state, ['G', 'K', 'y'].map(press)), []);
-    let Some(Overlay::Ask(ask)) = &state.overlay else {
-        panic!("{:?}", state.overlay)
-    };
-    assert_eq!(ask.needs.as_deref(), Some("agent"));
+    wants_typed(&state, "agent");
 }
 
 #[test]
 fn a_console_that_only_reads_asks_for_nothing() {
-    let mut state = showing(on_two_nodes());
-    state.read_only = true;
+    let read_only = true;
+    let mut state = showing_of(
+        Settings {
+            read_only,
+            ..settings()
+        },
+        on_two_nodes(),
+    );
     for keys in [
         "7C", "7D", "7I", "7R", "8", "1K", "H", "L", "I", "D", "R", "Q", "S", "U", "P", "T", "s",
     ] {
         let actions = play(&mut state, typed(keys));
         let changes = |a: &Action| matches!(a, Action::Do(_) | Action::RunDrill(_));
         assert!(!actions.iter().any(changes), "{keys}: {actions:?}");
-        assert_eq!(state.overlay, None, "{keys}");
+        assert!(state.dialog().is_none(), "{keys}");
     }
-    assert!(state.notice.unwrap().text.contains("only reads"));
+    assert!(state.notice().unwrap().text.contains("only reads"));
 }
 
 #[test]
@@ -59,10 +64,7 @@ fn scaling_asks_how_many_then_shows_what_it_means() {
     let mut state = showing(healthy());
     let _ = play(&mut state, typed("jjS"));
     let _ = play(&mut state, [press('x'), key(KeyCode::Enter)]);
-    let Some(Overlay::Prompt(prompt)) = &state.overlay else {
-        panic!("{:?}", state.overlay)
-    };
-    assert_eq!(prompt.problem, "a number is wanted");
+    assert!(dialog(&state).contains("a number is wanted"));
     let _ = play(
         &mut state,
         [key(KeyCode::Backspace), press('5'), key(KeyCode::Enter)],
@@ -123,17 +125,23 @@ fn nodes_are_cordoned_and_their_lost_slots_restored() {
 }
 
 /// Deletes what is in the line and types this.
-fn retype(state: &mut super::super::state::State, words: &str) {
+fn retype(state: &mut State, words: &str) {
     let _ = play(state, std::iter::repeat_n(key(KeyCode::Backspace), 40));
     let _ = play(state, typed(words));
     let _ = play(state, [key(KeyCode::Enter)]);
 }
 
-fn problem(state: &super::super::state::State) -> String {
-    match &state.overlay {
-        Some(Overlay::Prompt(prompt)) => prompt.problem.clone(),
-        other => panic!("{other:?}"),
-    }
+/// The text of the dialog, its lines joined as they were before they were broken.
+fn dialog(state: &State) -> String {
+    assert!(state.dialog().is_some());
+    let screen = screen(state, 80, 60);
+    let inside = screen.lines().filter_map(|line| line.split('│').nth(1));
+    inside.map(str::trim).collect::<Vec<_>>().join(" ")
+}
+
+fn wants_typed(state: &State, word: &str) {
+    let asked = format!("Type `{word}` and Enter to ");
+    assert!(dialog(state).contains(&asked), "{}", dialog(state));
 }
 
 #[test]
@@ -146,14 +154,11 @@ fn every_role_is_offered_the_faults_that_can_befall_it_and_no_others() {
     ] {
         let mut state = showing(on_two_nodes());
         let _ = play(&mut state, typed(keys));
-        let Some(Overlay::Menu(menu)) = &state.overlay else {
-            panic!("{keys}: {:?}", state.overlay)
+        let text = dialog(&state);
+        let offers = |name: &str| {
+            text.contains(&format!("· {name} ")) || text.contains(&format!("▶ {name} "))
         };
-        let names: Vec<&str> = menu.kinds.iter().map(|k| k.name()).collect();
-        assert!(
-            names.contains(&has) && !names.contains(&has_not),
-            "{keys}: {names:?}"
-        );
+        assert!(offers(has) && !offers(has_not), "{keys}: {text}");
     }
 }
 
@@ -163,11 +168,12 @@ fn a_fault_from_the_list_can_be_changed_and_wrong_ones_are_explained_on_the_spot
     // The second line is `exit`; 1 is the code it is offered with.
     let _ = play(&mut state, typed("jjIj"));
     let _ = play(&mut state, [key(KeyCode::Enter)]);
-    let Some(Overlay::Prompt(prompt)) = &state.overlay else {
-        panic!("{:?}", state.overlay)
-    };
-    assert_eq!(prompt.text, "exit 1");
-    assert!(matches!(&prompt.kind, PromptKind::Fault { life: Some(l), .. } if l.role == "rollout"));
+    let text = dialog(&state);
+    assert!(text.contains("> exit 1▏"), "{text}");
+    assert!(
+        text.contains("or pull:50%; at init"),
+        "those of an engine: {text}"
+    );
     for (words, why) in [
         ("exti", "did you mean `exit`?"),
         ("exit 300", "0 to 255"),
@@ -176,11 +182,8 @@ fn a_fault_from_the_list_can_be_changed_and_wrong_ones_are_explained_on_the_spot
         ("leader-crash", "`leader-crash` does not befall rollout"),
     ] {
         retype(&mut state, words);
-        assert!(
-            problem(&state).contains(why),
-            "{words}: {}",
-            problem(&state)
-        );
+        let text = dialog(&state);
+        assert!(text.contains(why), "{words}: {text}");
     }
     retype(&mut state, "exit 3 at pull:50%");
     let actions = play(&mut state, [press('y')]);
@@ -196,7 +199,7 @@ fn a_fault_from_the_list_can_be_changed_and_wrong_ones_are_explained_on_the_spot
         at: Some("init".parse().unwrap()),
         ..strike.clone()
     };
-    let said = Act::Strike(later).consequences(&state);
+    let said = Act::Strike(later).consequences(&state.common().job);
     assert_eq!(
         said[0],
         "What runs there is not struck: `kill` waits for the next process of rollout-0, and strikes \
@@ -213,10 +216,10 @@ fn a_list_of_faults_closes_when_its_instance_is_replaced() {
         let mut status = healthy();
         status.roles[2].incarnation += 10;
         let _ = play(&mut state, [over(1, status)]);
-        assert_eq!(state.overlay, None);
+        assert!(state.dialog().is_none());
         assert!(
             state
-                .notice
+                .notice()
                 .unwrap()
                 .text
                 .contains("was replaced meanwhile")
@@ -230,11 +233,8 @@ fn a_protected_job_wants_its_name_typed_before_any_fault() {
     status.protected = true;
     let mut state = showing(status);
     assert_eq!(play(&mut state, typed("GKy")), []);
-    let Some(Overlay::Ask(ask)) = &state.overlay else {
-        panic!("{:?}", state.overlay)
-    };
-    let said = ask.act.consequences(&state).join(" ");
-    assert!(said.contains("protected"), "{said}");
+    let said = dialog(&state);
+    assert!(said.contains("This job is protected"), "{said}");
     let _ = play(&mut state, [key(KeyCode::Backspace)]);
     let mut events = typed("arith-grpo");
     events.push(key(KeyCode::Enter));
@@ -252,8 +252,7 @@ fn a_fault_that_waits_is_shown_with_its_instance_and_can_be_taken_back() {
     assert_eq!(play(&mut state, typed("jjD")), []);
     assert!(
         state
-            .notice
-            .take()
+            .notice()
             .unwrap()
             .text
             .contains("no fault waits for rollout-0")
@@ -316,26 +315,23 @@ fn one_key_pauses_and_resumes() {
 fn draining_a_node_restarts_each_of_its_instances_and_a_gang_once() {
     let mut state = showing(on_two_nodes());
     let _ = play(&mut state, typed("7D"));
-    let Some(Overlay::Ask(ask)) = &state.overlay else {
-        panic!("{:?}", state.overlay)
-    };
-    assert_eq!(
-        ask.needs.as_deref(),
-        Some("node-a"),
-        "the gang stands still"
-    );
-    let Act::Drain { whom, .. } = &ask.act else {
-        panic!("{ask:?}")
-    };
-    let names: Vec<String> = whom.iter().map(Whole::name).collect();
-    assert_eq!(names, ["trainer-0", "rollout-0", "agent-0"]);
+    // The gang stands still.
+    wants_typed(&state, "node-a");
+    let said = dialog(&state);
+    assert!(said.contains("trainer-0, rollout-0, agent-0."), "{said}");
     let mut status = on_two_nodes();
     status.roles[1].node = "node-a".into();
     let mut state = showing(status);
     let _ = play(&mut state, typed("7D"));
-    let Some(Overlay::Ask(ask)) = &state.overlay else {
-        panic!("{:?}", state.overlay)
-    };
-    let said = ask.act.consequences(&state).join(" ");
+    let said = dialog(&state);
     assert!(said.contains("trainer-0, rollout-0, agent-0."), "{said}");
+    let mut keys = vec![key(KeyCode::Backspace)];
+    keys.extend(typed("node-a"));
+    keys.push(key(KeyCode::Enter));
+    let actions = play(&mut state, keys);
+    let [Action::Do(Act::Drain { whom, .. })] = &actions[..] else {
+        panic!("{actions:?}")
+    };
+    let names: Vec<String> = whom.iter().map(Whole::name).collect();
+    assert_eq!(names, ["trainer-0", "rollout-0", "agent-0"]);
 }

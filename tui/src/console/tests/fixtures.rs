@@ -1,7 +1,7 @@
 //! A small job in several situations.
 use super::super::drills::DrillFile;
 use super::super::event::Event;
-use super::super::state::State;
+use super::super::state::{Settings, State};
 use super::super::stored::{CheckpointRow, Stored};
 use super::super::ui::look::Look;
 use crate::cli::ThemeName;
@@ -11,20 +11,38 @@ use robust_proto::v1;
 /// 2026-01-02 03:04:05 UTC.
 pub const NOW: u64 = 1_767_323_045_000;
 
-/// A console that has just asked for its first connection (number 1).
-pub fn console() -> State {
+/// Of a console in a terminal that can show everything.
+pub fn settings() -> Settings {
     let look = Look::new(ThemeName::Dark, true, false);
     let place = "unix socket /run/user/1000/robust/control.sock".to_owned();
     let fix = "start one:  robustd --job FILE --state-dir /run/user/1000/robust\n\
                or name another's state directory with --state-dir DIR or ROBUST_STATE_DIR";
-    let mut state = State::new(look, place, fix.to_owned(), false);
+    Settings {
+        fix: fix.to_owned(),
+        ..Settings::of(look, place)
+    }
+}
+
+/// A console that has just asked for its first connection (number 1).
+pub fn console() -> State {
+    console_of(settings())
+}
+
+/// The same, started like this.
+pub fn console_of(settings: Settings) -> State {
+    let mut state = State::new(settings);
     assert_eq!(state.start(NOW).len(), 1);
     state
 }
 
 /// A console that shows this status.
 pub fn showing(status: v1::Status) -> State {
-    let mut state = console();
+    showing_of(settings(), status)
+}
+
+/// The same, started like this.
+pub fn showing_of(settings: Settings, status: v1::Status) -> State {
+    let mut state = console_of(settings);
     if status.step > 0 {
         with_past(&mut state, &status, 1);
     }

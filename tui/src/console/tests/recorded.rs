@@ -27,16 +27,20 @@ fn play(state: &mut State, due: Due) {
 fn a_recording_of_format_1_still_plays() {
     let (mut player, mut state) = (player(), console());
     play(&mut state, player.tick(1_300));
-    let status = state.status.as_ref().unwrap();
+    let status = state.common().job.status().unwrap();
     assert_eq!((status.state.as_str(), status.step), ("recovering", 4));
-    assert_eq!(state.events.len(), 2);
+    assert_eq!(state.common().job.events().len(), 2);
     play(&mut state, player.tick(10_000));
-    let status = state.status.as_ref().unwrap();
+    let status = state.common().job.status().unwrap();
     assert_eq!((status.state.as_str(), status.step), ("running", 5));
     assert_eq!(status.incidents[0].stages[0].name, "process start");
-    assert!(matches!(&state.link, Link::Lost { reason, .. } if reason.contains("listens")));
-    let phases = state.history.of("trainer", 0);
-    let phases: Vec<&str> = phases.map(|span| state.history.name(span)).collect();
+    assert!(
+        matches!(&state.common().link, Link::Lost { reason, .. } if reason.contains("listens"))
+    );
+    let phases = state.common().job.history().of("trainer", 0);
+    let phases: Vec<&str> = phases
+        .map(|span| state.common().job.history().name(span))
+        .collect();
     assert_eq!(
         phases,
         [
@@ -54,12 +58,15 @@ fn a_recording_that_is_wound_back_shows_what_was_known_then_and_no_more() {
     let (mut player, mut state) = (player(), console());
     play(&mut state, player.tick(10_000));
     play(&mut state, player.steer(Play::Seek(-2_900), 10_000));
-    assert_eq!(state.link, Link::Live);
-    let status = state.status.as_ref().unwrap();
+    assert_eq!(state.common().link, Link::Live);
+    let status = state.common().job.status().unwrap();
     assert_eq!((status.state.as_str(), status.step), ("running", 4));
-    assert_eq!((state.events.len(), status.incidents.len()), (1, 0));
+    assert_eq!(
+        (state.common().job.events().len(), status.incidents.len()),
+        (1, 0)
+    );
     play(&mut state, player.tick(20_000));
-    assert_eq!(state.status.as_ref().unwrap().step, 5);
-    assert_eq!(state.events.len(), 3);
+    assert_eq!(state.common().job.status().unwrap().step, 5);
+    assert_eq!(state.common().job.events().len(), 3);
     let _ = state.handle(0, Event::Tick);
 }

@@ -1,11 +1,13 @@
 //! Which actions follow from which events.
 use super::super::act::Act;
-use super::super::dialog::Overlay;
 use super::super::event::{Action, Event, Quit};
-use super::super::screen::{Screen, TableId};
-use super::super::state::{Link, State};
+use super::super::frame;
+use super::super::names::ScreenId;
+use super::super::state::{Link, Settings, State};
 use super::super::ui;
 use super::fixtures::*;
+use super::screens::screen;
+use crate::format::who;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -27,7 +29,13 @@ fn lost(link: u64) -> Event {
 }
 
 pub fn chosen(state: &State) -> String {
-    state.chosen_name(TableId::Roles).unwrap()
+    let chosen = state.common().chosen_instance().unwrap();
+    who(&chosen.role, chosen.index)
+}
+
+fn names(state: &State) -> Vec<String> {
+    let common = state.common();
+    common.instances().names(common.job.roles(), common.look)
 }
 
 pub fn typed(words: &str) -> Vec<Event> {
@@ -39,9 +47,9 @@ pub fn draw(state: &mut State, width: u16, height: u16) {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     let mut drawn = None;
     terminal
-        .draw(|frame| drawn = Some(ui::draw(state, frame)))
+        .draw(|frame| drawn = Some(frame::draw(state, frame)))
         .unwrap();
-    state.drawn = drawn.unwrap();
+    state.set_drawn(drawn.unwrap());
 }
 
 fn mouse(kind: MouseEventKind, column: u16, row: u16) -> Event {
@@ -55,6 +63,11 @@ fn mouse(kind: MouseEventKind, column: u16, row: u16) -> Event {
 
 fn click(column: u16, row: u16) -> Event {
     mouse(MouseEventKind::Down(MouseButton::Left), column, row)
+}
+
+/// The wheel, a notch down.
+pub fn wheel(column: u16, row: u16) -> Event {
+    mouse(MouseEventKind::ScrollDown, column, row)
 }
 
 fn event(link: u64, seq: u64) -> Event {
@@ -79,7 +92,7 @@ fn k_then_y_injects_exactly_once_into_the_selected_instance() {
         (&strike.fault, life.role.as_str(), life.index),
         (&Fault::Kill, "rollout", 1)
     );
-    assert_eq!(state.overlay, None);
+    assert!(state.dialog().is_none());
 }
 
 #[test]
@@ -99,16 +112,16 @@ fn enter_confirms_a_hang_and_escape_or_n_drops_it() {
 fn a_dialog_blocks_every_other_key() {
     let mut state = showing(healthy());
     let _ = play(&mut state, [press('G'), press('K')]);
-    let dialog = state.overlay.clone();
+    let dialog = screen(&state, 80, 24);
     let others = ['q', 'j', 'g', 's', '?', 'H', 'K', 'r', 'x', '3'].map(press);
     assert_eq!(play(&mut state, others), []);
     assert_eq!(
-        (&state.overlay, chosen(&state)),
-        (&dialog, "agent-1".to_owned())
+        (screen(&state, 80, 24), chosen(&state)),
+        (dialog, "agent-1".to_owned())
     );
     let _ = play(&mut state, [press('n'), press('?')]);
     assert_eq!(play(&mut state, ['k', 'K', 's'].map(press)), []);
-    assert_eq!(state.overlay, Some(Overlay::Help { first: 0 }));
+    assert!(screen(&state, 80, 24).contains("Keys on Overview"));
     assert_eq!(chosen(&state), "agent-1");
 }
 
@@ -129,10 +142,10 @@ fn a_dialog_about_a_replaced_process_closes_without_doing_anything() {
     let mut status = healthy();
     status.roles[0].incarnation += 10;
     assert_eq!(play(&mut state, [over(1, status), press('y')]), []);
-    assert_eq!(state.overlay, None);
+    assert!(state.dialog().is_none());
     assert!(
         state
-            .notice
+            .notice()
             .unwrap()
             .text
             .contains("trainer-0 was replaced meanwhile")
@@ -146,23 +159,16 @@ fn nothing_is_injected_while_the_daemon_is_lost() {
         play(&mut state, [press('G'), press('K'), lost(1), press('y')]),
         []
     );
-    assert!(
-        state
-            .notice
-            .as_ref()
-            .unwrap()
-            .text
-            .contains("not reachable")
-    );
+    assert!(state.notice().unwrap().text.contains("not reachable"));
     assert_eq!(play(&mut state, [press('K'), press('s')]), []);
-    assert_eq!(state.overlay, None);
+    assert!(state.dialog().is_none());
 }
 
 #[test]
 fn a_lost_daemon_is_tried_again_and_its_last_data_stays() {
     let mut state = showing(healthy());
     let _ = state.handle(NOW, lost(1));
-    assert!(matches!(state.link, Link::Lost { since: NOW, .. }));
+    assert!(matches!(state.common().link, Link::Lost { since: NOW, .. }));
     assert_eq!(state.handle(NOW + 400, Event::Tick), []);
     let again = state.handle(NOW + 500, Event::Tick);
     let [Action::Connect { link, since_seq: 7 }] = again[..] else {
@@ -175,11 +181,14 @@ fn a_lost_daemon_is_tried_again_and_its_last_data_stays() {
     );
     let _ = state.handle(NOW + 700, lost(link));
     assert!(
-        matches!(state.link, Link::Lost { since: NOW, .. }),
+        matches!(state.common().link, Link::Lost { since: NOW, .. }),
         "the first loss counts"
     );
     assert_eq!(
-        (state.status.as_ref().unwrap().step, state.data_age_ms()),
+        (
+            state.common().job.status().unwrap().step,
+            state.common().data_age_ms()
+        ),
         (118, 700)
     );
 }
@@ -198,8 +207,8 @@ fn after_a_reconnect_no_event_comes_twice() {
     );
     // A late delivery of the old connection.
     let _ = play(&mut state, [event(1, 9), lost(1)]);
-    assert_eq!(state.link, Link::Live);
-    let seqs: Vec<u64> = state.events.iter().map(|e| e.seq).collect();
+    assert_eq!(state.common().link, Link::Live);
+    let seqs: Vec<u64> = state.common().job.events().iter().map(|e| e.seq).collect();
     assert_eq!(seqs, [1, 2, 3, 4, 5, 6, 7, 8]);
 }
 
@@ -216,7 +225,7 @@ fn another_job_on_the_same_socket_starts_with_an_empty_journal() {
             since_seq: 0
         }]
     );
-    assert!(state.events.is_empty());
+    assert!(state.common().job.events().is_empty());
 }
 
 #[test]
@@ -228,7 +237,7 @@ fn a_daemon_that_is_just_starting_again_keeps_journal_and_selection() {
     blank.roles.clear();
     assert_eq!(play(&mut state, [over(1, blank), over(1, healthy())]), []);
     assert_eq!(
-        (state.events.len(), chosen(&state)),
+        (state.common().job.events().len(), chosen(&state)),
         (7, "rollout-0".to_owned())
     );
 }
@@ -237,9 +246,9 @@ fn a_daemon_that_is_just_starting_again_keeps_journal_and_selection() {
 fn a_connection_that_falls_silent_counts_as_lost() {
     let mut state = showing(healthy());
     assert_eq!(state.handle(NOW + 10_000, Event::Tick), []);
-    assert_eq!(state.link, Link::Live);
+    assert_eq!(state.common().link, Link::Live);
     let _ = state.handle(NOW + 10_250, Event::Tick);
-    assert!(matches!(state.link, Link::Lost { .. }));
+    assert!(matches!(state.common().link, Link::Lost { .. }));
 }
 
 #[test]
@@ -252,17 +261,23 @@ fn the_selection_stays_with_its_instance_when_rows_move() {
     assert_eq!(chosen(&state), "rollout-0");
 }
 
+/// With `--exit-when-done`.
+fn leaving() -> Settings {
+    Settings {
+        exit_when_done: true,
+        ..settings()
+    }
+}
+
 #[test]
 fn when_the_job_is_over_the_console_stays_unless_told_otherwise() {
     let mut done = healthy();
     done.state = "completed".into();
     let mut state = showing(healthy());
     assert_eq!(play(&mut state, [over(1, done.clone())]), []);
-    assert!(state.is_over());
+    assert!(state.common().job.is_over());
 
-    let look = state.look;
-    let mut state = State::new(look, String::new(), String::new(), true);
-    let _ = state.start(NOW);
+    let mut state = console_of(leaving());
     assert_eq!(
         play(&mut state, [over(1, done)]),
         [Action::Quit(Quit::JobOver)]
@@ -271,9 +286,7 @@ fn when_the_job_is_over_the_console_stays_unless_told_otherwise() {
 
 #[test]
 fn with_exit_when_done_a_daemon_that_stays_away_ends_the_console() {
-    let look = console().look;
-    let mut state = State::new(look, String::new(), String::new(), true);
-    let _ = state.start(NOW);
+    let mut state = console_of(leaving());
     let _ = state.handle(NOW, lost(1));
     let actions = state.handle(NOW + 15_001, Event::Tick);
     assert!(
@@ -289,9 +302,9 @@ fn an_answer_is_shown_for_a_while() {
         NOW,
         Event::Answered(Err("refused: the job is stopping".into())),
     );
-    assert!(!state.notice.as_ref().unwrap().good);
+    assert!(!state.notice().unwrap().good);
     let _ = state.handle(NOW + 8_000, Event::Tick);
-    assert_eq!(state.notice, None);
+    assert_eq!(state.notice(), None);
 }
 
 #[test]
@@ -310,29 +323,29 @@ fn s_asks_before_it_ends_the_job() {
 #[test]
 fn every_screen_has_a_key_and_tab_goes_round() {
     let mut state = showing(healthy());
-    for (number, screen) in (1..).zip(Screen::ALL) {
+    for (number, screen) in (1..).zip(ScreenId::ALL) {
         let digit = char::from_digit(number, 10).unwrap();
         let _ = play(&mut state, [press(digit)]);
-        assert_eq!(state.screen, screen);
+        assert_eq!(state.shown(), screen);
     }
     let _ = play(&mut state, [key(KeyCode::Tab)]);
-    assert_eq!(state.screen, Screen::Overview);
+    assert_eq!(state.shown(), ScreenId::Overview);
     let _ = play(&mut state, [key(KeyCode::BackTab)]);
-    assert_eq!(state.screen, Screen::Drills);
+    assert_eq!(state.shown(), ScreenId::Drills);
 }
 
 #[test]
 fn a_filter_is_typed_into_the_table_and_its_keys_do_nothing_else() {
     let mut state = showing(healthy());
     assert_eq!(play(&mut state, typed("/rollout K q")), []);
-    assert_eq!(state.overlay, None);
-    assert_eq!(state.names(TableId::Roles), [""; 0]);
+    assert!(state.dialog().is_none());
+    assert_eq!(names(&state), [""; 0]);
     let _ = play(&mut state, [key(KeyCode::Esc)]);
     let _ = play(&mut state, typed("/rollout 2"));
     let _ = play(&mut state, [key(KeyCode::Enter)]);
-    assert_eq!(state.names(TableId::Roles), ["rollout-2"]);
+    assert_eq!(names(&state), ["rollout-2"]);
     let _ = play(&mut state, [key(KeyCode::Esc)]);
-    assert_eq!(state.names(TableId::Roles).len(), 7);
+    assert_eq!(names(&state).len(), 7);
 }
 
 #[test]
@@ -340,32 +353,31 @@ fn the_mouse_changes_screens_selects_rows_and_sorts() {
     let mut state = showing(healthy());
     draw(&mut state, 120, 40);
     // Row 15 holds the table's heading, the rows follow.
+    let instances = state.common().instances().id();
     let heading = (0..40).find(|&y| {
         matches!(
-            state.drawn.at(4, y),
-            Some(ui::Spot::Head(TableId::Roles, 0))
+            state.common().drawn.at(4, y),
+            Some(ui::Spot::Head(id, 0)) if id == instances
         )
     });
     let heading = heading.unwrap();
     let _ = play(&mut state, [click(4, heading + 3)]);
     assert_eq!(chosen(&state), "rollout-0");
     let _ = play(&mut state, [click(4, heading)]);
-    assert_eq!(state.names(TableId::Roles)[0], "agent-0");
+    assert_eq!(names(&state)[0], "agent-0");
     assert_eq!(
         chosen(&state),
         "rollout-0",
         "the selection stays with its row"
     );
     let _ = play(&mut state, [click(4, heading)]);
-    assert_eq!(state.names(TableId::Roles)[0], "trainer-1");
-    let _ = play(
-        &mut state,
-        [mouse(MouseEventKind::ScrollDown, 9, heading + 2)],
-    );
+    assert_eq!(names(&state)[0], "trainer-1");
+    let _ = play(&mut state, [wheel(9, heading + 2)]);
     assert_eq!(chosen(&state), "agent-0");
-    let tab = (0..120).find(|&x| state.drawn.at(x, 0) == Some(ui::Spot::Tab(Screen::Nodes)));
+    let tab =
+        (0..120).find(|&x| state.common().drawn.at(x, 0) == Some(ui::Spot::Tab(ScreenId::Nodes)));
     let _ = play(&mut state, [click(tab.unwrap() + 1, 0)]);
-    assert_eq!(state.screen, Screen::Nodes);
+    assert_eq!(state.shown(), ScreenId::Nodes);
 }
 
 #[test]
@@ -378,8 +390,8 @@ fn a_dialog_is_deaf_to_the_mouse() {
             assert_eq!(play(&mut state, [click(x, y)]), []);
         }
     }
-    assert_eq!(state.screen, Screen::Overview);
-    assert!(state.overlay.is_some());
+    assert_eq!(state.shown(), ScreenId::Overview);
+    assert!(state.dialog().is_some());
 }
 
 #[test]
@@ -458,8 +470,14 @@ fn phases_are_followed_while_they_are_shown_and_from_where_they_were_left() {
 
 #[test]
 fn what_is_recorded_has_the_phases_whatever_is_shown() {
-    let mut state = showing(healthy());
-    state.records = true;
+    let records = true;
+    let mut state = showing_of(
+        Settings {
+            records,
+            ..settings()
+        },
+        healthy(),
+    );
     let wanted = follow_phases(&state, 0);
     assert_eq!(play(&mut state, [Event::Tick]), [wanted]);
     assert_eq!(play(&mut state, [press('3'), press('1')]), []);
@@ -468,15 +486,20 @@ fn what_is_recorded_has_the_phases_whatever_is_shown() {
 #[test]
 fn the_timeline_zooms_and_scrolls_and_comes_back_to_the_present() {
     let mut state = showing(healthy());
+    let axis = |state: &State| {
+        let screen = screen(state, 120, 40);
+        let wide = screen.lines().find(|l| l.starts_with("TIMELINE, "));
+        let end = screen.lines().nth(4).and_then(|l| l.split('│').next_back());
+        let end = end.and_then(|l| l.split_whitespace().last());
+        (wide.unwrap().to_owned(), end.unwrap().to_owned())
+    };
+    let shows = |wide: &str, end: &str| (format!("TIMELINE, {wide} wide"), end.to_owned());
     let _ = play(&mut state, typed("3+"));
-    assert_eq!(state.window.span_ms, 60_000);
+    assert_eq!(axis(&state), shows("1m00s", "now"));
     let _ = play(&mut state, typed("hh"));
-    assert_eq!(state.window.back_ms, 30_000);
+    assert_eq!(axis(&state), shows("1m00s", "-30s"));
     let _ = play(&mut state, typed("l-"));
-    assert_eq!(
-        (state.window.back_ms, state.window.span_ms),
-        (15_000, 120_000)
-    );
+    assert_eq!(axis(&state), shows("2m00s", "-15s"));
     let _ = play(&mut state, typed("0"));
-    assert_eq!(state.window.back_ms, 0);
+    assert_eq!(axis(&state), shows("2m00s", "now"));
 }

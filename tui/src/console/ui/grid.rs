@@ -1,10 +1,10 @@
 //! Tables that drop their least important columns until they fit, scroll with the selection and
 //! know where their rows and headings lie for the mouse.
-use super::super::screen::TableId;
-use super::super::state::State;
-use super::super::table::{Column, Spec};
 use super::look::Look;
 use super::{Drawn, Spot};
+use crate::console::names::TableId;
+use crate::console::state::Sight;
+use crate::console::table::{Column, Sort, Spec, View};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -45,8 +45,8 @@ pub fn plain<T>(columns: &[Column<T>], rows: &[&T], look: Look, area: Rect, buf:
 
 /// A table with its selection, of which as many rows are drawn as there is room for.
 pub fn draw<T>(
-    state: &State,
-    (id, spec): (TableId, &Spec<T>),
+    sight: &Sight,
+    (id, spec, view): (TableId, &Spec<T>, &View),
     rows: &[T],
     area: Rect,
     buf: &mut Buffer,
@@ -55,8 +55,7 @@ pub fn draw<T>(
     if area.height < 2 || area.width <= GUTTER {
         return;
     }
-    let look = state.look;
-    let view = state.view(id);
+    let look = sight.look;
     let order = spec.order(view, rows, look);
     let names = spec.names(&order, rows);
     let chosen = view.position(&names);
@@ -75,7 +74,7 @@ pub fn draw<T>(
     }
     let room = usize::from(area.height - 1);
     let first = first_row(
-        state.drawn.first(id),
+        sight.drawn.first(id),
         chosen.unwrap_or(0),
         room,
         order.len(),
@@ -123,7 +122,7 @@ fn first_row(was: usize, chosen: usize, room: usize, rows: usize) -> usize {
 
 fn heading<T>(
     columns: &[(usize, &Column<T>)],
-    sort: Option<super::super::table::Sort>,
+    sort: Option<Sort>,
     look: Look,
     area: Rect,
     buf: &mut Buffer,

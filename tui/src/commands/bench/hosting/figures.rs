@@ -1,7 +1,7 @@
 //! From what was seen to figures.
 
 use super::scene::Part;
-use crate::commands::drill::outcome::load;
+use crate::machine::load;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 

@@ -6,7 +6,7 @@ use super::processes::{Process, choose, engine_of, ticks};
 use crate::commands::drill::daemon::Daemon;
 use crate::commands::drill::facts::{recovery, store_problems};
 use crate::commands::drill::follow::Host as _;
-use crate::commands::is_over;
+use crate::ending::is_over;
 use crate::endpoint::{ANSWER_WITHIN, Client, Endpoint};
 use crate::error::CliError;
 use robust_proto::v1;

@@ -1,0 +1,14 @@
+//! What lies over a screen and takes the keys: the help, a list of faults, a line to type, a question.
+//! Each leads to the next at most, and nothing is done before the question's yes.
+//!
+//! ```text
+//!   I ──► Menu ──Enter──► Prompt ──Enter──► Ask ──yes──► Action::Do
+//!   S, U ────────────────────┘               │
+//!   K, H, L, Q, R, P, ... ───────────────────┘
+//! ```
+pub mod ask;
+pub mod help;
+pub mod menu;
+pub mod prompt;
+mod replaced;
+mod sheet;

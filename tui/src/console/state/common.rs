@@ -1,0 +1,47 @@
+//! What the screens have in common.
+use super::sight::{Settings, Sight};
+use crate::console::input::Input;
+use crate::console::table::{Table, Turned};
+use robust_proto::v1;
+use std::ops::Deref;
+
+/// What is seen, which only the state changes, and the table of instances: a row that is selected in it
+/// on one screen is selected on the others too.
+#[derive(Debug)]
+pub struct Common {
+    pub(super) sight: Sight,
+    instances: Table<v1::RoleStatus>,
+}
+
+impl Deref for Common {
+    type Target = Sight;
+
+    fn deref(&self) -> &Sight {
+        &self.sight
+    }
+}
+
+impl Common {
+    pub(super) fn new(settings: Settings, instances: Table<v1::RoleStatus>) -> Common {
+        Common {
+            sight: Sight::new(settings),
+            instances,
+        }
+    }
+
+    /// The table of instances.
+    pub fn instances(&self) -> &Table<v1::RoleStatus> {
+        &self.instances
+    }
+
+    /// The selected instance.
+    pub fn chosen_instance(&self) -> Option<&v1::RoleStatus> {
+        self.instances.chosen(self.job.roles(), self.look)
+    }
+
+    /// Gives the table of instances an input, if it is one for a table.
+    pub fn turn_instances(&mut self, input: &Input) -> Option<Turned> {
+        let Common { sight, instances } = self;
+        instances.on(input, sight.job.roles(), sight)
+    }
+}

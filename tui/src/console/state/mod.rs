@@ -1,0 +1,223 @@
+//! The console's state: `handle` takes one event and says what is to be done. What a screen shows besides
+//! is the screen's own ([`Screen`]).
+//!
+//! ```text
+//!              Connect            Status            10 s without one, or Lost
+//!   Waiting ───────────► Waiting ────────► Live ────────────────────────────► Lost
+//!      ▲                                    ▲                                  │
+//!      │                                    └──────────── Status ──────────────┤
+//!      └── (first Lost keeps the screen empty)         Connect, twice a second ┘
+//! ```
+//! Every connection has a number; what an older one still delivers is dropped. No clock in here:
+//! `now` is Unix time in milliseconds, given by the runner.
+mod common;
+mod connection;
+mod keys;
+mod link;
+mod mouse;
+mod phases;
+mod sight;
+
+pub use common::Common;
+pub use sight::{Link, Settings, Sight};
+
+use super::event::{Action, Event, Quit};
+use super::names::ScreenId;
+use super::screen::{Effect, Input, Screen};
+use super::screens::{Screens, instances};
+use super::ui::Drawn;
+use connection::Connection;
+use phases::Phases;
+
+/// How long an action's answer is shown.
+const NOTICE_MS: u64 = 8_000;
+
+/// The answer to the last action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// A sentence.
+    pub text: String,
+    /// Whether it was done.
+    pub good: bool,
+    until: u64,
+}
+
+/// The console.
+#[derive(Debug)]
+pub struct State {
+    /// What every screen sees.
+    common: Common,
+    connection: Connection,
+    phases: Phases,
+    /// The screen that is on top.
+    shown: ScreenId,
+    screens: Screens,
+    /// What lies over it and takes the keys.
+    dialog: Option<Box<dyn Screen>>,
+    /// The answer to the last action.
+    notice: Option<Notice>,
+}
+
+impl State {
+    /// A console that knows nothing yet.
+    pub fn new(settings: Settings) -> State {
+        State {
+            connection: Connection::new(settings.exit_when_done),
+            phases: Phases::new(settings.records),
+            common: Common::new(settings, instances::table()),
+            shown: ScreenId::Overview,
+            screens: Screens::default(),
+            dialog: None,
+            notice: None,
+        }
+    }
+
+    /// The first connection.
+    pub fn start(&mut self, now: u64) -> Vec<Action> {
+        self.common.sight.now = now;
+        self.connection.begin(now);
+        vec![self.reconnect()]
+    }
+
+    /// Takes one event.
+    #[must_use]
+    pub fn handle(&mut self, now: u64, event: Event) -> Vec<Action> {
+        self.common.sight.now = now;
+        let present = self.connection.number();
+        match event {
+            Event::Resize => Vec::new(),
+            Event::Terminate => vec![Action::Quit(Quit::Asked)],
+            Event::Key(key) => self.on_key(key),
+            Event::Mouse(mouse) => self.on_mouse(mouse),
+            Event::Tick => self.on_tick(),
+            Event::Status { link, .. }
+            | Event::Logged { link, .. }
+            | Event::Phases { link, .. }
+            | Event::PhasesEnded { link, .. }
+            | Event::Lost { link, .. }
+                if link != present =>
+            {
+                Vec::new()
+            }
+            Event::Status { status, .. } => self.on_status(*status),
+            Event::Lost { reason, .. } => self.on_lost(reason),
+            other => self.on_news(other),
+        }
+    }
+
+    /// Something is known that was not.
+    fn on_news(&mut self, event: Event) -> Vec<Action> {
+        let now = self.common.now;
+        let sight = &mut self.common.sight;
+        match event {
+            Event::Logged { event, .. } => sight.job.logged(*event),
+            Event::Phases { spans, .. } => sight.job.phases_ended(&spans),
+            Event::PhasesEnded { never, .. } => self.phases.ended(now, never),
+            Event::Played(playback) => sight.playback = Some(playback),
+            Event::Answered(answer) => {
+                let good = answer.is_ok();
+                self.notify(answer.unwrap_or_else(|e| e), good);
+            }
+            news => {
+                let Some(screen) = news.belongs_to() else {
+                    return Vec::new();
+                };
+                let screen = self.screens.get_mut(screen);
+                let effects = screen.on(Input::News(news), &mut self.common);
+                return self.apply(effects);
+            }
+        }
+        Vec::new()
+    }
+
+    /// Shows a sentence for a while.
+    pub fn notify(&mut self, text: String, good: bool) {
+        self.notice = Some(Notice {
+            text,
+            good,
+            until: self.common.now + NOTICE_MS,
+        });
+    }
+
+    /// What the last frame showed where.
+    pub fn set_drawn(&mut self, drawn: Drawn) {
+        self.common.sight.drawn = drawn;
+    }
+
+    /// What every screen sees.
+    pub fn common(&self) -> &Common {
+        &self.common
+    }
+
+    /// The name of the screen that is on top.
+    pub fn shown(&self) -> ScreenId {
+        self.shown
+    }
+
+    /// The screen that is on top.
+    pub fn screen(&self) -> &dyn Screen {
+        self.screens.get(self.shown)
+    }
+
+    /// What lies over it.
+    pub fn dialog(&self) -> Option<&dyn Screen> {
+        self.dialog.as_deref()
+    }
+
+    /// The answer to the last action.
+    pub fn notice(&self) -> Option<&Notice> {
+        self.notice.as_ref()
+    }
+
+    /// Shows another screen, and asks for what it needs at once.
+    fn show(&mut self, screen: ScreenId) -> Vec<Action> {
+        self.shown = screen;
+        let opened = self.tell(Input::Shown);
+        let mut actions = self.wanted();
+        actions.extend(opened);
+        actions
+    }
+
+    /// What is to be asked for beside the status.
+    fn wanted(&mut self) -> Vec<Action> {
+        let sight = &self.common.sight;
+        if sight.link != Link::Live || sight.playback.is_some() {
+            return Vec::new();
+        }
+        let (shown, link) = (self.shown.shows_phases(), self.connection.number());
+        let told = sight.job.history().told_until();
+        let phases = self.phases.wanted(sight.now, shown, link, told);
+        let mut actions: Vec<Action> = phases.into_iter().collect();
+        actions.extend(self.tell(Input::Look));
+        actions
+    }
+
+    /// Tells the screen that is on top.
+    fn tell(&mut self, input: Input) -> Vec<Action> {
+        let screen = self.screens.get_mut(self.shown);
+        let effects = screen.on(input, &mut self.common);
+        self.apply(effects)
+    }
+
+    /// Tells the dialog, if there is one.
+    fn tell_dialog(&mut self, input: Input) -> Vec<Action> {
+        let Some(dialog) = &mut self.dialog else {
+            return Vec::new();
+        };
+        let effects = dialog.on(input, &mut self.common);
+        self.apply(effects)
+    }
+
+    fn apply(&mut self, effects: Vec<Effect>) -> Vec<Action> {
+        let mut actions = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Do(action) => actions.push(action),
+                Effect::Tell { text, good } => self.notify(text, good),
+                Effect::Open(dialog) => self.dialog = Some(dialog),
+                Effect::Close => self.dialog = None,
+            }
+        }
+        actions
+    }
+}

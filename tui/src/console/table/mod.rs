@@ -1,0 +1,186 @@
+//! A table as a part of a screen: what an operator did to it, by keys and by mouse, and its rows as they
+//! are shown. The rows themselves are of the screen, or of the job.
+mod spec;
+
+pub use spec::{Cell, Column, Sort, Spec, View, figures, words};
+
+use crate::console::input::Input;
+use crate::console::line::edit_until_done;
+use crate::console::names::TableId;
+use crate::console::state::Sight;
+use crate::console::ui::look::Look;
+use crate::console::ui::{Drawn, Spot, grid};
+use crossterm::event::KeyCode;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+/// Selection, order and filter of a table.
+#[derive(Debug)]
+pub struct Table<T: 'static> {
+    id: TableId,
+    spec: &'static Spec<T>,
+    view: View,
+    /// Keys go into its filter.
+    typing: bool,
+}
+
+/// What an input did to a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turned {
+    /// Nothing to its selection.
+    No,
+    /// A key went into its filter.
+    Typed,
+    /// Another row is selected, or the table has just come into sight.
+    Anew,
+}
+
+impl<T> Table<T> {
+    /// One that shows all rows as the daemon gives them.
+    pub fn new(id: TableId, spec: &'static Spec<T>) -> Table<T> {
+        Table {
+            id,
+            spec,
+            view: View::default(),
+            typing: false,
+        }
+    }
+
+    /// Ordered from the beginning.
+    pub fn sorted(mut self, column: usize, down: bool) -> Table<T> {
+        self.view = View::sorted(column, down);
+        self
+    }
+
+    /// Its name.
+    pub fn id(&self) -> TableId {
+        self.id
+    }
+
+    /// What is typed into its filter.
+    pub fn typing(&self) -> Option<(&'static str, &str)> {
+        self.typing.then_some(("filter", self.view.filter.as_str()))
+    }
+
+    /// Only rows with these words are shown.
+    pub fn filter(&self) -> &str {
+        &self.view.filter
+    }
+
+    /// Whether the mouse is on it.
+    pub fn is_at(&self, spot: Spot) -> bool {
+        match spot {
+            Spot::Row(id, _) | Spot::Head(id, _) | Spot::Body(id) => id == self.id,
+            Spot::Tab(_) | Spot::Text => false,
+        }
+    }
+
+    /// Takes an input, if it is one for a table.
+    pub fn on(&mut self, input: &Input, rows: &[T], sight: &Sight) -> Option<Turned> {
+        match *input {
+            Input::Shown => {
+                self.typing = false;
+                Some(Turned::Anew)
+            }
+            Input::Key(code) if self.typing => {
+                self.on_typed(code);
+                Some(Turned::Typed)
+            }
+            Input::Key(code) => self.on_key(code, rows, sight),
+            Input::Click(Spot::Row(id, at)) if id == self.id => {
+                Some(self.select(rows, sight.look, |view, names| view.choose(names, at)))
+            }
+            Input::Click(Spot::Head(id, column)) if id == self.id => {
+                self.view.sort_by(column);
+                Some(Turned::No)
+            }
+            Input::Wheel(spot, by) if self.is_at(spot) => Some(self.step(rows, sight.look, by)),
+            _ => None,
+        }
+    }
+
+    fn on_key(&mut self, code: KeyCode, rows: &[T], sight: &Sight) -> Option<Turned> {
+        let page = sight.drawn.room(self.id).saturating_sub(1).max(1) as isize;
+        let columns = self.spec.columns.len();
+        let by = match code {
+            KeyCode::Up | KeyCode::Char('k') => -1,
+            KeyCode::Down | KeyCode::Char('j') => 1,
+            KeyCode::PageUp => -page,
+            KeyCode::PageDown => page,
+            KeyCode::Home | KeyCode::Char('g') => isize::MIN,
+            KeyCode::End | KeyCode::Char('G') => isize::MAX,
+            other => {
+                match other {
+                    KeyCode::Char('/') => self.typing = true,
+                    KeyCode::Esc => self.view.filter.clear(),
+                    KeyCode::Char('>') => self.view.sort_next(columns, 1),
+                    KeyCode::Char('<') => self.view.sort_next(columns, -1),
+                    KeyCode::Char('=') => self.view.turn(),
+                    _ => return None,
+                }
+                return Some(Turned::No);
+            }
+        };
+        Some(self.step(rows, sight.look, by))
+    }
+
+    fn on_typed(&mut self, code: KeyCode) {
+        self.typing = edit_until_done(&mut self.view.filter, code);
+    }
+
+    fn step(&mut self, rows: &[T], look: Look, by: isize) -> Turned {
+        self.select(rows, look, |view, names| view.step(names, by))
+    }
+
+    fn select(
+        &mut self,
+        rows: &[T],
+        look: Look,
+        change: impl FnOnce(&mut View, &[String]),
+    ) -> Turned {
+        let names = self.names(rows, look);
+        let before = self.view.position(&names);
+        change(&mut self.view, &names);
+        match self.view.position(&names) == before {
+            true => Turned::No,
+            false => Turned::Anew,
+        }
+    }
+
+    /// Names of the rows as they are shown.
+    pub fn names(&self, rows: &[T], look: Look) -> Vec<String> {
+        let order = self.spec.order(&self.view, rows, look);
+        self.spec.names(&order, rows)
+    }
+
+    /// The selected row.
+    pub fn chosen<'a>(&self, rows: &'a [T], look: Look) -> Option<&'a T> {
+        let (order, at) = self.order(self.spec, rows, look);
+        rows.get(*order.get(at?)?)
+    }
+
+    /// The rows as this kind of table shows them, as indices, and where the selected one is.
+    pub fn order(&self, spec: &Spec<T>, rows: &[T], look: Look) -> (Vec<usize>, Option<usize>) {
+        let order = spec.order(&self.view, rows, look);
+        let at = self.view.position(&spec.names(&order, rows));
+        (order, at)
+    }
+
+    /// Draws it.
+    pub fn draw(&self, rows: &[T], sight: &Sight, area: Rect, buf: &mut Buffer, drawn: &mut Drawn) {
+        self.draw_as(self.spec, rows, sight, area, buf, drawn);
+    }
+
+    /// Draws it with other columns.
+    pub fn draw_as(
+        &self,
+        spec: &Spec<T>,
+        rows: &[T],
+        sight: &Sight,
+        area: Rect,
+        buf: &mut Buffer,
+        drawn: &mut Drawn,
+    ) {
+        grid::draw(sight, (self.id, spec, &self.view), rows, area, buf, drawn);
+    }
+}

@@ -1,0 +1,61 @@
+//! The incidents screen.
+use super::{check_screen, screen};
+use crate::console::tests::fixtures::{NOW, key, press, recovering, showing};
+use crossterm::event::KeyCode;
+use robust_proto::v1;
+
+#[test]
+fn the_incidents_screen() {
+    check_screen("incidents", '6');
+}
+
+#[test]
+fn an_incident_shows_what_it_came_of_in_a_line() {
+    let mut status = recovering();
+    let incident = status.incidents.last_mut().unwrap();
+    incident.cause = Some(v1::Cause {
+        fingerprint: "91b2a947f85fabd6".into(),
+        words: "exit code 1: KeyError: 'prompt'".into(),
+        count: 3,
+    });
+    let mut state = showing(status);
+    let _ = state.handle(state.common().now, press('6'));
+    let shown = screen(&state, 120, 40);
+    let cause = shown.lines().find(|line| line.contains("cause ")).unwrap();
+    let words = "cause    exit code 1: KeyError: 'prompt', 3 times in a row (91b2a947f85fabd6)";
+    assert!(cause.contains(words), "{cause}");
+}
+
+#[test]
+fn an_incident_says_what_it_comes_from_and_what_followed_from_it() {
+    let mut status = recovering();
+    let last = status.incidents.last_mut().unwrap();
+    last.root = "trainer-1 is stopped, while trainer-0 is in all_reduce".into();
+    last.judged = "trainer-0".into();
+    let first = last.id;
+    status.incidents.push(v1::Incident {
+        id: first + 1,
+        role: "rollout".into(),
+        rule: "node lost".into(),
+        outcome: "recovering".into(),
+        under: first,
+        ..Default::default()
+    });
+    let mut state = showing(status);
+    let _ = state.handle(NOW, press('6'));
+    let shown = screen(&state, 120, 60);
+    for part in [
+        "└rollout-0",
+        &format!("follows from incident {first}, and counts against no budget"),
+    ] {
+        assert!(shown.contains(part), "{part} is missing in\n{shown}");
+    }
+    let _ = state.handle(NOW, key(KeyCode::Down));
+    let shown = screen(&state, 120, 60);
+    for part in [
+        "trainer-1 is stopped, while trainer-0 is in all_reduce (the rule had named",
+        &format!("led to   {} rollout-0 (recovering)", first + 1),
+    ] {
+        assert!(shown.contains(part), "{part} is missing in\n{shown}");
+    }
+}

@@ -1,0 +1,93 @@
+//! What a frame showed where: the mouse is held against it, and the next frame scrolls from there.
+use crate::console::names::ScreenId;
+use crate::console::names::TableId;
+use ratatui::layout::{Position, Rect};
+
+/// A place that the mouse can be at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spot {
+    /// The name of a screen.
+    Tab(ScreenId),
+    /// A row of a table, counted in its present order.
+    Row(TableId, usize),
+    /// The heading of a column.
+    Head(TableId, usize),
+    /// Anywhere on a table.
+    Body(TableId),
+    /// Text that scrolls.
+    Text,
+}
+
+/// The rows of a table that a frame showed.
+#[derive(Clone, Copy, Debug)]
+struct Rows {
+    of: TableId,
+    first: usize,
+    room: usize,
+}
+
+/// What a frame showed where.
+#[derive(Clone, Debug, Default)]
+pub struct Drawn {
+    spots: Vec<(Rect, Spot)>,
+    /// Of tables that the frame did not show, what the last one did that showed them.
+    tables: Vec<Rows>,
+    /// Lines of the dialog below its last one.
+    left: usize,
+}
+
+impl Drawn {
+    /// Of the frame after this one, before anything is drawn.
+    pub fn next(&self) -> Drawn {
+        Drawn {
+            tables: self.tables.clone(),
+            ..Drawn::default()
+        }
+    }
+
+    /// What was at a cell; what was drawn last lies on top.
+    pub fn at(&self, x: u16, y: u16) -> Option<Spot> {
+        let here = Position { x, y };
+        let mut found = self
+            .spots
+            .iter()
+            .rev()
+            .filter(|(area, _)| area.contains(here));
+        found.next().map(|(_, spot)| *spot)
+    }
+
+    fn rows(&self, of: TableId) -> Option<&Rows> {
+        self.tables.iter().find(|rows| rows.of == of)
+    }
+
+    /// The first row of a table.
+    pub fn first(&self, of: TableId) -> usize {
+        self.rows(of).map_or(0, |rows| rows.first)
+    }
+
+    /// How many rows of a table there was room for.
+    pub fn room(&self, of: TableId) -> usize {
+        self.rows(of).map_or(0, |rows| rows.room)
+    }
+
+    /// How many lines of a dialog are still to come.
+    pub fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Something lies here.
+    pub fn spot(&mut self, area: Rect, spot: Spot) {
+        self.spots.push((area, spot));
+    }
+
+    /// A table begins with this row, and there is room for so many.
+    pub fn table(&mut self, of: TableId, first: usize, room: usize) {
+        self.tables.retain(|rows| rows.of != of);
+        self.tables.push(Rows { of, first, room });
+    }
+
+    /// So many lines of the dialog are out of sight.
+    pub fn below(&mut self, left: usize) {
+        self.left = left;
+    }
+}
