@@ -21,7 +21,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
@@ -259,17 +259,142 @@ impl ShardHost for Exchange {
                 exchange.sent(v1::HeldShard { xxh3, ..held }, digests.blake3);
             }
         };
-        let mut parts = parts_noted(path, taken(held.step, held.generation, held.bytes), note);
+        let parts = parts_noted(path, taken(held.step, held.generation, held.bytes), note);
         let (sender, receiver) = mpsc::channel(1);
-        tokio::spawn(async move {
-            let _reading = reading;
-            while let Some(part) = parts.recv().await {
-                // A reader that left, or that takes nothing any more, gets no more.
-                if !matches!(timeout(STILL, sender.send(part)).await, Ok(Ok(()))) {
-                    return;
-                }
-            }
-        });
+        tokio::spawn(give(parts, sender, STILL, reading));
         Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+}
+
+/// Hands on what comes, for as long as the reader takes it: one that takes nothing for so long gets no more, and gives its
+/// place to the next.
+async fn give<T>(
+    mut parts: mpsc::Receiver<T>,
+    to: mpsc::Sender<T>,
+    still: Duration,
+    _place: OwnedSemaphorePermit,
+) {
+    while let Some(part) = parts.recv().await {
+        if !matches!(timeout(still, to.send(part)).await, Ok(Ok(()))) {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::nodes::PATIENCE;
+    use robust_ckpt::slot::{Slot, SnapshotMemory};
+    use robust_identity::{Authority, Term};
+    use robust_shared::ids::{Generation, Step};
+    use std::net::Ipv4Addr;
+    use std::path::Path;
+    use tokio::io::AsyncReadExt;
+    use tokio::time::Instant;
+    use xxhash_rust::xxh3::xxh3_64;
+
+    const IMAGE: &[u8] = b"all that rank 1 knows";
+
+    /// A node whose rank 1 has taken a snapshot at step 4, as gang 2.
+    fn node(folder: &Path, name: &str, whose: &str) -> Exchange {
+        let mut slot = Slot::open(&folder.join("trainer-1.slot0"), IMAGE.len() as u64).unwrap();
+        let image: &dyn SnapshotMemory = &IMAGE;
+        slot.write((Step(4), Generation(2)), 4, &[image]).unwrap();
+        let exchange = Exchange::new(name.to_owned(), Held::new(folder.to_owned()));
+        let authority = Authority::of(b"secret", "demo").unwrap();
+        let pem = authority.issue(whose, Term::unbounded()).unwrap();
+        exchange.identify(&pem).unwrap();
+        exchange
+    }
+
+    fn wanted(step: u64) -> v1::HeldShard {
+        v1::HeldShard {
+            step,
+            generation: 2,
+            rank: 1,
+            bytes: IMAGE.len() as u64,
+            xxh3: None,
+        }
+    }
+
+    fn place(node: &str, at: SocketAddr) -> v1::ShardPlace {
+        v1::ShardPlace {
+            node: node.to_owned(),
+            address: at.to_string(),
+        }
+    }
+
+    async fn whole(mut parts: Streaming<v1::ShardPart>) -> Vec<u8> {
+        let mut data = Vec::new();
+        while let Some(part) = Exchange::next(&mut parts).await.unwrap() {
+            data.extend(part.data);
+        }
+        data
+    }
+
+    #[tokio::test]
+    async fn a_node_reads_another_ones_slot_and_the_leader_hears_what_that_has() {
+        let temp = tempfile::tempdir().unwrap();
+        let b = node(temp.path(), "b", "node/b");
+        let other = tempfile::tempdir().unwrap();
+        let c = node(other.path(), "c", "node/c");
+        let (up, mut told) = mpsc::unbounded_channel();
+        b.tell_over(Some(up));
+        let at = b.listen(Ipv4Addr::LOCALHOST.into()).unwrap();
+        assert_eq!(
+            b.listen(Ipv4Addr::LOCALHOST.into()),
+            Some(at),
+            "it listens already"
+        );
+        let parts = c.read(&place("b", at), &wanted(4)).await.unwrap();
+        assert_eq!(whole(parts).await, IMAGE);
+        let Some(Up::Sent(sent)) = told.recv().await.unwrap().body else {
+            panic!("something else was told");
+        };
+        let xxh3 = Some(xxh3_64(IMAGE));
+        assert_eq!(sent.shard, Some(v1::HeldShard { xxh3, ..wanted(4) }));
+        assert_eq!(sent.blake3, blake3::hash(IMAGE).as_bytes());
+        let gone = c.read(&place("b", at), &wanted(3)).await.unwrap_err();
+        assert_eq!(gone.code(), tonic::Code::NotFound);
+        let another = c.read(&place("d", at), &wanted(4)).await.unwrap_err();
+        assert!(another.message().contains("node b answers"), "{another}");
+    }
+
+    #[tokio::test]
+    async fn a_role_of_the_job_reads_no_shard_from_a_node() {
+        let temp = tempfile::tempdir().unwrap();
+        let b = node(temp.path(), "b", "node/b");
+        let at = b.listen(Ipv4Addr::LOCALHOST.into()).unwrap();
+        let other = tempfile::tempdir().unwrap();
+        let role = node(other.path(), "c", "role/17");
+        assert!(role.read(&place("b", at), &wanted(4)).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn who_proves_nothing_to_a_node_is_not_waited_for() {
+        let temp = tempfile::tempdir().unwrap();
+        let b = node(temp.path(), "b", "node/b");
+        let at = b.listen(Ipv4Addr::LOCALHOST.into()).unwrap();
+        let mut silent = TcpStream::connect(at).await.unwrap();
+        let before = Instant::now();
+        let ended = timeout(PATIENCE * 10, silent.read_u8()).await;
+        assert!(ended.unwrap().is_err(), "it is closed");
+        assert!(before.elapsed() >= PATIENCE / 2);
+    }
+
+    #[tokio::test]
+    async fn a_reader_of_a_shard_that_takes_nothing_gives_its_place_to_the_next() {
+        let places = Arc::new(Semaphore::new(1));
+        let place = Arc::clone(&places).acquire_owned().await.unwrap();
+        let (parts, given) = mpsc::channel(4);
+        let (to, _reader) = mpsc::channel(1);
+        for part in 0..3 {
+            parts.send(part).await.unwrap();
+        }
+        assert!(places.try_acquire().is_err());
+        give(given, to, Duration::from_millis(20), place).await;
+        assert!(places.try_acquire().is_ok());
     }
 }
