@@ -103,6 +103,13 @@ impl NodeHost for Clock {
         not_here()
     }
 
+    async fn find_shard(
+        &self,
+        _: Request<v1::HeldShard>,
+    ) -> Result<Response<v1::ShardPlaces>, Status> {
+        not_here()
+    }
+
     async fn clock(
         &self,
         request: Request<v1::ClockRequest>,
