@@ -149,6 +149,7 @@ impl Driver {
         if let Some(table) = &mut self.replicas.table {
             table.snapshot(step, snapshot.generation, shards);
         }
+        self.show_holders();
         self.order_copies();
     }
 
@@ -181,6 +182,7 @@ impl Driver {
         if let Some(table) = &mut self.replicas.table {
             table.joined(place, held.into_iter().map(key_of));
         }
+        self.show_holders();
         self.order_copies();
     }
 
@@ -194,6 +196,7 @@ impl Driver {
         if let Some(table) = &mut self.replicas.table {
             table.left(&place.name);
         }
+        self.show_holders();
         self.order_copies();
     }
 
@@ -212,11 +215,13 @@ impl Driver {
                 key.step,
                 known.unwrap_or_default()
             );
+            self.show_holders_of(key);
             return self.order_copies();
         }
         let blake3 = self.read_of(key).map(|read| read.blake3);
         self.snapshots
             .hashed((key.step, key.generation, key.rank), xxh3, blake3);
+        self.show_holders_of(key);
         self.order_copies();
     }
 
@@ -244,6 +249,7 @@ impl Driver {
             );
             self.replicas.does_not_hold(&name, key);
         }
+        self.show_holders_of(key);
         self.order_copies();
     }
 
@@ -277,6 +283,7 @@ impl Driver {
             said.reason
         );
         self.replicas.does_not_hold(&place.name, key);
+        self.show_holders_of(key);
         self.order_copies();
     }
 
@@ -290,6 +297,7 @@ impl Driver {
         if let (Some(leader), Some(xxh3)) = (self.leaders_place(), xxh3) {
             self.replicas.holds(&leader.name, key, xxh3, None);
         }
+        self.show_holders_of(key);
         self.order_copies();
     }
 
@@ -303,6 +311,7 @@ impl Driver {
         if let Some(leader) = self.leaders_place() {
             self.replicas.does_not_hold(&leader.name, key);
         }
+        self.show_holders_of(key);
         self.order_copies();
     }
 
@@ -323,6 +332,7 @@ impl Driver {
                 };
                 if !ordered {
                     self.replicas.does_not_hold(&order.node, order.key);
+                    self.show_holders_of(order.key);
                 }
             }
         }
@@ -332,7 +342,6 @@ impl Driver {
                 .digests
                 .retain(|(_, key), _| key.step >= oldest);
         }
-        self.show_holders();
         self.say_what_is_safe();
     }
 
@@ -405,43 +414,74 @@ impl Driver {
         places
     }
 
-    /// Tells restores who holds what.
+    /// Tells restores, and nodes that ask, who holds a shard now.
+    fn show_holders_of(&mut self, key: ShardKey) {
+        let places = self.shown_places(key);
+        self.parts.shards.places().show_one(key, places);
+        let holders = self.peer_holders(key);
+        self.replicas.view.send_modify(|view| {
+            let held = &mut Arc::make_mut(view).held;
+            match holders.is_empty() {
+                true => drop(held.remove(&key)),
+                false => drop(held.insert(key, holders)),
+            }
+        });
+    }
+
+    /// The nodes that hold a shard and can be told to give it.
+    fn peer_holders(&self, key: ShardKey) -> Vec<PeerHolder> {
+        let table = self.replicas.table.as_ref();
+        let names = table.into_iter().flat_map(|table| table.holders(key));
+        let holders = names.filter_map(|name| {
+            let node = self.core.node_id(name)?;
+            if self.core.node_state(node) == Some(NodeState::Left) {
+                return None;
+            }
+            let orders = self.nodes.get(node)?.orders()?.clone();
+            let of = (name.to_owned(), key);
+            Some(PeerHolder {
+                xxh3: self.replicas.digests.get(&of).copied(),
+                orders,
+                name: of.0,
+            })
+        });
+        holders.collect()
+    }
+
+    fn shown_places(&self, key: ShardKey) -> v1::ShardPlaces {
+        let shard = self.shard_of(key);
+        v1::ShardPlaces {
+            places: self.places_of(key),
+            xxh3: self.digest_of(key),
+            blake3: shard.and_then(|shard| shard.blake3.clone()),
+        }
+    }
+
+    /// The same of all shards.
     fn show_holders(&mut self) {
-        let mut held: BTreeMap<ShardKey, Vec<PeerHolder>> = BTreeMap::new();
         let (mut nodes, mut away) = (0, 0);
         for node in (1..).map(NodeId) {
-            let Some(spec) = self.core.node(node) else {
+            if self.core.node(node).is_none() {
                 break;
-            };
+            }
             if self.core.node_state(node) == Some(NodeState::Left) {
                 continue;
             }
             nodes += 1;
-            let Some(orders) = self.nodes.get(node).and_then(|remote| remote.orders()) else {
+            if self
+                .nodes
+                .get(node)
+                .is_none_or(|remote| !remote.is_linked())
+            {
                 away += 1;
-                continue;
-            };
-            let table = self.replicas.table.as_ref();
-            for key in table.into_iter().flat_map(|t| t.held_by(&spec.name)) {
-                let of = (spec.name.clone(), key);
-                held.entry(key).or_default().push(PeerHolder {
-                    xxh3: self.replicas.digests.get(&of).copied(),
-                    orders: orders.clone(),
-                    name: of.0,
-                });
             }
         }
-        let keys: Vec<ShardKey> = held.keys().copied().collect();
-        let places = keys.into_iter().map(|key| {
-            let shard = self.shard_of(key);
-            let places = v1::ShardPlaces {
-                places: self.places_of(key),
-                xxh3: self.digest_of(key),
-                blake3: shard.and_then(|shard| shard.blake3.clone()),
-            };
-            (key, places)
-        });
+        let table = self.replicas.table.as_ref();
+        let keys: Vec<ShardKey> = table.into_iter().flat_map(Table::known).collect();
+        let places = keys.iter().map(|key| (*key, self.shown_places(*key)));
         self.parts.shards.places().show(places.collect());
+        let held = keys.iter().map(|key| (*key, self.peer_holders(*key)));
+        let held: BTreeMap<_, _> = held.filter(|(_, holders)| !holders.is_empty()).collect();
         let view = PeerView { held, away, nodes };
         self.replicas.view.send_replace(Arc::new(view));
     }

@@ -27,6 +27,15 @@ impl Places {
         *self.lock() = all;
     }
 
+    /// That one is there now.
+    pub fn show_one(&self, key: ShardKey, places: v1::ShardPlaces) {
+        let mut all = self.lock();
+        match places.places.is_empty() {
+            true => drop(all.remove(&key)),
+            false => drop(all.insert(key, places)),
+        }
+    }
+
     /// Where a shard is; nowhere, as far as is known.
     pub fn find(&self, wanted: &v1::HeldShard) -> v1::ShardPlaces {
         self.lock()
@@ -36,7 +45,7 @@ impl Places {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ShardKey, v1::ShardPlaces>> {
-        // It is replaced as a whole.
+        // An entry is replaced as a whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

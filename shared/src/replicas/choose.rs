@@ -65,15 +65,15 @@ impl Spread {
 /// holds it, then the first by name.
 pub fn choose<'a>(
     copies: &[&Place],
-    nodes: &'a [Place],
+    nodes: impl IntoIterator<Item = &'a Place>,
     load: impl Fn(&str) -> u64,
 ) -> Option<&'a Place> {
     let with = |node: &'a Place| {
         let apart = copies.iter().map(|copy| Spread::between(copy, node));
         (node, apart.max().unwrap_or_default())
     };
-    let best = nodes.iter().map(with).max_by_key(|(node, apart)| {
-        let name = Reverse(node.name.clone());
+    let best = nodes.into_iter().map(with).max_by_key(|(node, apart)| {
+        let name = Reverse(node.name.as_str());
         (*apart, Reverse(load(&node.name)), name)
     });
     let (node, apart) = best?;

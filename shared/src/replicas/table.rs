@@ -1,6 +1,5 @@
 //! What is held where, and what has to be ordered.
 use super::{Place, Spread, choose};
-use crate::core::Labels;
 use crate::ids::{Generation, Step};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,7 +57,7 @@ pub enum Safety {
 
 #[derive(Clone, Debug)]
 struct Node {
-    labels: Labels,
+    place: Place,
     held: BTreeSet<ShardKey>,
 }
 
@@ -79,6 +78,8 @@ pub struct Table {
     /// The leader's node, which holds copies only where no other is as far apart: what all nodes need of it goes first.
     leader: Option<String>,
     nodes: BTreeMap<String, Node>,
+    /// The same by shard, of those that anybody holds.
+    holders: BTreeMap<ShardKey, BTreeSet<String>>,
     shards: BTreeMap<ShardKey, Shard>,
     orders: Vec<Order>,
 }
@@ -95,17 +96,22 @@ impl Table {
     }
 
     /// A node is there, or there again, and holds so much.
-    pub fn joined(&mut self, node: Place, held: impl IntoIterator<Item = ShardKey>) {
-        let Place { name, labels } = node;
+    pub fn joined(&mut self, node: Place, held_keys: impl IntoIterator<Item = ShardKey>) {
+        let name = node.name.clone();
         self.forget_asked(&name);
-        let held = held.into_iter().collect();
-        self.nodes.insert(name, Node { labels, held });
+        self.forget_held(&name);
+        let held = BTreeSet::new();
+        self.nodes.insert(name.clone(), Node { place: node, held });
+        for key in held_keys {
+            self.hold(&name, key);
+        }
         // It may be a better place than those that could be had before.
         self.place();
     }
 
     /// A node is gone, with its memory as far as anybody knows.
     pub fn left(&mut self, name: &str) {
+        self.forget_held(name);
         self.nodes.remove(name);
         self.forget_asked(name);
         self.place();
@@ -127,9 +133,7 @@ impl Table {
                 rank,
             };
             for home in homes {
-                if let Some(node) = self.nodes.get_mut(&home) {
-                    node.held.insert(key);
-                }
+                self.hold(&home, key);
             }
             let shard = Shard {
                 content,
@@ -140,35 +144,32 @@ impl Table {
             self.shards.insert(key, shard);
         }
         let oldest = self.steps().rev().nth(STEPS - 1);
-        self.shards
-            .retain(|key, _| oldest.is_none_or(|o| key.step >= o));
+        if let Some(oldest) = oldest {
+            self.forget_before(oldest);
+        }
         self.place();
     }
 
     /// A node holds a shard, whole.
     pub fn held(&mut self, name: &str, key: ShardKey, xxh3: u64) {
-        if let Some(node) = self.nodes.get_mut(name) {
-            node.held.insert(key);
-        }
+        self.hold(name, key);
         if let Some(shard) = self.shards.get_mut(&key) {
             shard.content.xxh3 = Some(xxh3);
             shard.asked.take_if(|asked| asked == name);
         }
-        self.place();
+        self.place_those([key]);
     }
 
     /// A node could not hold a shard, or does not any more.
     pub fn not_held(&mut self, name: &str, key: ShardKey) {
-        if let Some(node) = self.nodes.get_mut(name) {
-            node.held.remove(&key);
-        }
+        self.unhold(name, key);
         if let Some(shard) = self.shards.get_mut(&key)
             && shard.asked.take_if(|asked| asked == name).is_some()
         {
             shard.refused.insert(name.to_owned());
             shard.tries += 1;
         }
-        self.place();
+        self.place_those([key]);
     }
 
     /// What is to be ordered now; each is handed out once.
@@ -183,8 +184,13 @@ impl Table {
 
     /// Nodes that say they hold a shard.
     pub fn holders(&self, key: ShardKey) -> impl Iterator<Item = &str> {
-        let has = move |(_, node): &(&String, &Node)| node.held.contains(&key);
-        self.nodes.iter().filter(has).map(|(name, _)| name.as_str())
+        let holders = self.holders.get(&key);
+        holders.into_iter().flatten().map(String::as_str)
+    }
+
+    /// Shards that somebody says to hold.
+    pub fn known(&self) -> impl Iterator<Item = ShardKey> {
+        self.holders.keys().copied()
     }
 
     /// What a node says it holds.
@@ -196,12 +202,9 @@ impl Table {
     /// How safe a step's snapshot is.
     pub fn safety(&self, step: Step) -> Safety {
         let of_step: Vec<_> = self.shards.iter().filter(|(k, _)| k.step == step).collect();
-        let spread = |(key, _): &(&ShardKey, &Shard)| {
-            let copies = self.copies(**key);
-            Spread::of(&copies.iter().collect::<Vec<_>>())
-        };
+        let spread = |(key, _): &(&ShardKey, &Shard)| Spread::of(&self.copies(**key));
         let is_short = |(key, shard): &(&ShardKey, &Shard)| {
-            self.wanted(**key, shard).is_some() || self.copies(**key).is_empty()
+            self.wanted(**key, shard, |_| 0).is_some() || self.copies(**key).is_empty()
         };
         match of_step.iter().map(spread).min() {
             None => Safety::Nothing,
@@ -236,62 +239,122 @@ impl Table {
         }
     }
 
-    fn places(&self, which: impl Fn(&str, &Node) -> bool) -> Vec<Place> {
-        let there = self.nodes.iter().filter(|(name, node)| which(name, node));
-        let place = |(name, node): (&String, &Node)| Place {
-            name: name.clone(),
-            labels: node.labels.clone(),
+    /// Nobody goes back to steps before this one any more.
+    fn forget_before(&mut self, oldest: Step) {
+        let first = ShardKey {
+            step: oldest,
+            generation: Generation(0),
+            rank: 0,
         };
-        there.map(place).collect()
-    }
-
-    /// Where a shard is.
-    fn copies(&self, key: ShardKey) -> Vec<Place> {
-        self.places(|_, node| node.held.contains(&key))
-    }
-
-    /// Who should hold it too, if anybody.
-    fn wanted(&self, key: ShardKey, shard: &Shard) -> Option<Place> {
-        let (copies, nodes) = (self.copies(key), self.places(|_, _| true));
-        let fresh = self.places(|name, _| !shard.refused.contains(name));
-        let load = |name: &str| self.load(name, key.step);
-        let copies: Vec<&Place> = copies.iter().collect();
-        choose(&copies, &fresh, load)
-            .or_else(|| choose(&copies, &nodes, load))
-            .cloned()
-    }
-
-    /// What a node holds and was asked to hold of a step; the leader's holds more than any other.
-    fn load(&self, name: &str, step: Step) -> u64 {
-        let Some(node) = self.nodes.get(name) else {
-            return 0;
-        };
-        let counts = |(key, shard): &(&ShardKey, &Shard)| {
-            key.step == step && (node.held.contains(key) || shard.asked.as_deref() == Some(name))
-        };
-        let shards = self.shards.iter().filter(counts);
-        let held: u64 = shards.map(|(_, shard)| shard.content.bytes).sum();
-        match self.leader.as_deref() == Some(name) {
-            true => u64::MAX,
-            false => held,
+        self.shards = self.shards.split_off(&first);
+        self.holders = self.holders.split_off(&first);
+        for node in self.nodes.values_mut() {
+            node.held = node.held.split_off(&first);
         }
     }
 
-    fn place(&mut self) {
-        let open = |(key, shard): (&ShardKey, &Shard)| {
-            (shard.asked.is_none() && shard.tries < TRIES).then_some(*key)
-        };
-        let keys: Vec<ShardKey> = self.shards.iter().filter_map(open).collect();
-        for key in keys {
-            let place = self.shards.get(&key).and_then(|s| self.wanted(key, s));
-            if let (Some(Place { name, .. }), Some(shard)) = (place, self.shards.get_mut(&key)) {
-                shard.asked = Some(name.clone());
-                self.orders.push(Order {
-                    node: name,
-                    key,
-                    content: shard.content,
-                });
+    fn hold(&mut self, name: &str, key: ShardKey) {
+        if let Some(node) = self.nodes.get_mut(name) {
+            node.held.insert(key);
+            self.holders.entry(key).or_default().insert(name.to_owned());
+        }
+    }
+
+    fn unhold(&mut self, name: &str, key: ShardKey) {
+        if let Some(node) = self.nodes.get_mut(name) {
+            node.held.remove(&key);
+        }
+        if let Some(holders) = self.holders.get_mut(&key) {
+            holders.remove(name);
+            if holders.is_empty() {
+                self.holders.remove(&key);
             }
+        }
+    }
+
+    fn forget_held(&mut self, name: &str) {
+        let held = self.nodes.get(name).map(|node| node.held.clone());
+        for key in held.unwrap_or_default() {
+            self.unhold(name, key);
+        }
+    }
+
+    /// Where a shard is.
+    fn copies(&self, key: ShardKey) -> Vec<&Place> {
+        let nodes = self.holders(key).filter_map(|name| self.nodes.get(name));
+        nodes.map(|node| &node.place).collect()
+    }
+
+    /// Who should hold it too, if anybody.
+    fn wanted(
+        &self,
+        key: ShardKey,
+        shard: &Shard,
+        load: impl Fn(&str) -> u64 + Copy,
+    ) -> Option<&Place> {
+        let copies = self.copies(key);
+        let nodes = || self.nodes.values().map(|node| &node.place);
+        let fresh = nodes().filter(|node| !shard.refused.contains(&node.name));
+        choose(&copies, fresh, load).or_else(|| choose(&copies, nodes(), load))
+    }
+
+    /// Bytes that each node holds and was asked to hold of a step. The leader's holds more than any other.
+    fn loads(&self, step: Step) -> BTreeMap<String, u64> {
+        let mut loads = BTreeMap::<String, u64>::new();
+        for (key, shard) in self.shards.iter().filter(|(key, _)| key.step == step) {
+            let asked = shard.asked.as_deref();
+            let asked = asked.filter(|name| !self.holders(*key).any(|holder| holder == *name));
+            for name in self.holders(*key).chain(asked) {
+                let load = loads.entry(name.to_owned()).or_default();
+                *load = load.saturating_add(shard.content.bytes);
+            }
+        }
+        if let Some(leader) = &self.leader {
+            loads.insert(leader.clone(), u64::MAX);
+        }
+        loads
+    }
+
+    fn place(&mut self) {
+        let keys: Vec<ShardKey> = self.shards.keys().copied().collect();
+        self.place_those(keys);
+    }
+
+    /// Orders a further copy of each of these that needs one; they come in the order of their steps.
+    fn place_those(&mut self, keys: impl IntoIterator<Item = ShardKey>) {
+        let mut loads = None::<(Step, BTreeMap<String, u64>)>;
+        for key in keys {
+            let open = |shard: &&Shard| shard.asked.is_none() && shard.tries < TRIES;
+            let Some(shard) = self.shards.get(&key).filter(open) else {
+                continue;
+            };
+            // What needs no copy costs no look at what everybody holds.
+            if self.wanted(key, shard, |_| 0).is_none() {
+                continue;
+            }
+            let (_, of_step) = match loads.take() {
+                Some((step, known)) if step == key.step => loads.insert((step, known)),
+                _ => loads.insert((key.step, self.loads(key.step))),
+            };
+            let load = |name: &str| of_step.get(name).copied().unwrap_or_default();
+            let place = self
+                .shards
+                .get(&key)
+                .and_then(|s| self.wanted(key, s, load));
+            let Some(name) = place.map(|place| place.name.clone()) else {
+                continue;
+            };
+            let Some(shard) = self.shards.get_mut(&key) else {
+                continue;
+            };
+            let load = of_step.entry(name.clone()).or_default();
+            *load = load.saturating_add(shard.content.bytes);
+            shard.asked = Some(name.clone());
+            self.orders.push(Order {
+                node: name,
+                key,
+                content: shard.content,
+            });
         }
     }
 }

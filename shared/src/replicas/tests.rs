@@ -227,6 +227,31 @@ fn only_the_last_two_steps_are_held_and_a_gang_that_went_back_forgets_the_later_
     assert_eq!(table.safety(Step(3)), Safety::Copying);
 }
 
+#[test]
+fn of_many_ranks_each_node_holds_as_much_as_the_others() {
+    let names: Vec<String> = (0..50).map(|n| format!("n{n:02}")).collect();
+    let nodes: Vec<Place> = names.iter().map(|name| place(name, "x", "1")).collect();
+    let mut table = table(&nodes);
+    let homes: Vec<&str> = names.iter().map(String::as_str).collect();
+    for step in 1..=3 {
+        snapshot(&mut table, step, &homes);
+        let orders = orders(&mut table);
+        let mut holders: Vec<&str> = orders.iter().map(|(node, ..)| node.as_str()).collect();
+        holders.sort_unstable();
+        assert_eq!(holders, homes);
+        for (node, step, rank) in &orders {
+            table.held(node, key(*step, *rank), 7);
+        }
+        assert_eq!(table.safety(Step(step)), Safety::Safe(Spread::Machines));
+    }
+    let steps: Vec<u64> = table.held_by("n00").map(|key| key.step.0).collect();
+    assert_eq!(
+        steps,
+        [2, 2, 3, 3],
+        "its own and another one's of the last two"
+    );
+}
+
 #[derive(Clone, Debug)]
 enum Op {
     Join(usize),
