@@ -52,7 +52,8 @@ impl Patience {
                 Err(RecvTimeoutError::Disconnected) => return None,
                 Err(RecvTimeoutError::Timeout) => {
                     thread = thread.or_else(|| begun.try_recv().ok());
-                    let waits_for_the_disk = thread.is_some_and(|thread| !wants_a_processor(thread));
+                    let waits_for_the_disk =
+                        thread.is_some_and(|thread| !wants_a_processor(thread));
                     if waits_for_the_disk || Instant::now() >= deadline {
                         return None;
                     }

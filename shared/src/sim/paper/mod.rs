@@ -200,6 +200,7 @@ impl Scenario {
             beats: Duration::from_secs(1),
             journal,
             records: false,
+            guard: false,
         })
     }
 
