@@ -23,7 +23,7 @@ pub enum SimCommand {
     Search(SearchArgs),
     /// Run a schedule of faults that a search printed
     Replay(ReplayArgs),
-    /// The paper's experiments: workloads, modes and policies, beside the paper's figures
+    /// The paper's experiments: trainers killed in place, beside what is known of the paper's figures
     Paper(PaperArgs),
     /// One job on very many machines for a long time, and what an input costs the controller
     Scale(ScaleRunArgs),

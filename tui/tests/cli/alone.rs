@@ -26,6 +26,23 @@ fn the_papers_experiments_print_every_run_and_their_proof_of_determinism() {
         let ettr = row["ettr"].as_f64().unwrap();
         assert!(row["completed"].as_bool().unwrap() && ettr > 0.3, "{row}");
     }
+    // Each claim has a figure for its workloads within its range; what the paper says is there or said not to
+    // be known.
+    let claims = found["claims"].as_array().unwrap();
+    assert!(claims.len() > 15, "{}", claims.len());
+    let unknown = claims.iter().filter(|claim| claim["paper"].is_null());
+    assert!((1..claims.len()).contains(&unknown.count()));
+    for claim in claims {
+        let here = claim["here"].as_array().unwrap();
+        assert!([1, 3].contains(&here.len()), "{claim}");
+        for here in here {
+            let of = |key: &str| here[key].as_f64().unwrap();
+            assert!(
+                of("least") <= of("value") && of("value") <= of("most"),
+                "{claim}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -98,6 +98,9 @@ impl Cluster {
             return;
         };
         let timing = &self.plan.timing;
+        // The first start is no restart.
+        let again = self.whole_start == Some(self.now) && self.now > super::DAWN;
+        let anew = if again { timing.anew } else { Duration::ZERO };
         let takes = match role {
             Role::Trainer => timing.trainer_start,
             Role::Rollout | Role::Hybrid if self.all_start_now() => {
@@ -106,7 +109,7 @@ impl Cluster {
             Role::Rollout | Role::Hybrid => timing.engine_start,
             Role::Agent => timing.agent_start,
         };
-        self.after(takes, Event::Link(incarnation));
+        self.after(anew + takes, Event::Link(incarnation));
     }
 
     pub(super) fn link(&mut self, incarnation: Incarnation) {
