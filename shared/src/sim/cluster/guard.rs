@@ -79,11 +79,11 @@ impl Guard {
             return;
         };
         match event {
-            RoleEvent::TrajectoryFinished { trajectory, .. } => {
-                if self.leases.get(trajectory) == Some(who) {
-                    self.leases.remove(trajectory);
-                    self.finished.insert(*trajectory, ());
-                }
+            RoleEvent::TrajectoryFinished { trajectory, .. }
+                if self.leases.get(trajectory) == Some(who) =>
+            {
+                self.leases.remove(trajectory);
+                self.finished.insert(*trajectory, ());
             }
             RoleEvent::Pulled {
                 version, result, ..
@@ -100,6 +100,8 @@ impl Guard {
     /// A process came to harm: whatever the controller thinks of it from now on is true.
     pub fn struck(&mut self, who: Incarnation) {
         self.harmed.insert(who);
+        // One that hangs reads from nobody, also before its kill, which waits for evidence.
+        self.pulls.remove(&who);
     }
 
     /// A process is no more.
@@ -180,6 +182,9 @@ impl Guard {
         self.hold(published >= Some(version), || {
             format!("I-5: {who} is to pull {version}, published is {published:?}")
         });
+        if self.harmed.contains(&who) {
+            return;
+        }
         self.pulls.insert(who, source);
         let same = self.pulls.values().filter(|of| **of == source).count();
         let most = self.pullers_per_source;

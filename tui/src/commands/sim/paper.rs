@@ -62,8 +62,8 @@ const AS_ASSUMED: &str = "as assumed";
 const WHY: &str = "\
 What this model cannot give as it is assumed, and which assumption would:
 - ETTR over 80% for role on 8B-Math: its steps are short (chosen for task's 60%), so a restart is several
-  steps long, and rollouts that are one batch ahead have nothing to do for most of it. A trainer that starts
-  in less time gives it, or several batches ahead with engines that are slower than the trainer.
+  steps long, and rollouts that are one batch ahead have nothing to do for most of it. Of the assumptions
+  only several batches ahead, with engines that are slower than the trainer, give it.
 - A trainer restart 1.5-1.7 times as fast: in place, role saves only the engines and the weights. The ratio
   takes a baseline that makes machines and containers anew (60 s) though none was lost.
 - Overheads of 5% and 20% at once for all workloads: ten faults cost the same time whatever a step takes, so
