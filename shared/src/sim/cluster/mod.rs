@@ -290,10 +290,12 @@ impl Cluster {
             Event::Stuck(incarnation) => self.sample_stuck(incarnation),
             Event::Beats => self.beat(),
             Event::Samples => self.sample(),
-            Event::Wake => {
+            // One that was planned before an earlier one is not followed by another: there would be ever more.
+            Event::Wake if self.woken_for.is_some_and(|at| at <= self.now) => {
                 self.woken_for = None;
                 self.feed(Input::Timeout);
             }
+            Event::Wake => {}
         }
     }
 
