@@ -13,7 +13,7 @@ pub enum Source {
     /// It follows from what the paper says, by this formula.
     Derived(&'static str),
     /// The paper does not say it, or it is not known here what it says. Its range, and which of the variants
-    /// ([`super::variants`]) go through it, if any do.
+    /// ([`super::VARIANTS`]) go through it, if any do.
     Assumed(&'static str),
 }
 
