@@ -38,7 +38,10 @@ pub use read::{EventsArgs, ReportArgs, RulesArgs, StatusArgs, WatchArgs};
 pub use restart::{RestartArgs, RestartTarget};
 pub use roles::RolesArgs;
 pub use run::RunArgs;
-pub use sim::{PaperArgs, ReplayArgs, ScaleRunArgs, SearchArgs, SimArgs, SimCommand, WeightsArgs};
+pub use sim::{
+    PaperArgs, ReplayArgs, ScaleRunArgs, SearchArgs, SimArgs, SimCommand, TraceArgs, TracePolicy,
+    WeightsArgs,
+};
 #[cfg(test)]
 pub use slurm::FolderArgs;
 pub use slurm::{AskArgs, GrowArgs, ShrinkArgs, SlurmCommand, SubmitArgs};

@@ -27,6 +27,7 @@ mod shape;
 pub mod shrink;
 pub mod stream;
 mod swarm;
+pub mod trace;
 pub mod weights;
 pub mod world;
 

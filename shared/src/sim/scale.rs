@@ -11,6 +11,8 @@ use std::time::Duration;
 
 /// Machine faults per 1,000 machines and week (the paper's operators').
 pub const FAULTS: f64 = 30.0;
+/// Heartbeats are not simulated, but nobody is silent for longer than the longest window of the rule, 30 days.
+const HEARD_EVERY: Duration = Duration::from_secs(10 * 86_400);
 const WEEK: Duration = Duration::from_secs(7 * 86_400);
 
 /// How large, and which faults.
@@ -29,6 +31,7 @@ pub struct Run {
     dice: Dice,
     between: Duration,
     next_death: Duration,
+    next_heard: Duration,
     deaths: u64,
 }
 
@@ -66,7 +69,7 @@ const fn seconds(n: u64) -> Duration {
 }
 
 /// A large model on long conversations.
-const TIMING: Timing = Timing {
+pub(super) const TIMING: Timing = Timing {
     machine: seconds(30),
     container: seconds(30),
     trainer_start: seconds(166),
@@ -89,7 +92,16 @@ const TIMING: Timing = Timing {
     tool: Duration::ZERO,
     exit_seen: Duration::from_millis(100),
     node_seen: seconds(5),
+    anew: Duration::ZERO,
 };
+
+/// The leader's own machine.
+pub(super) const HEAD: &str = "head";
+
+/// Agent workers of a job of so many machines.
+pub(super) fn agents(nodes: u32) -> u32 {
+    (nodes / 100).max(1)
+}
 
 /// Machines of a job of this size: the leader's own, which holds the agent workers, then the others.
 pub(super) fn machines(ranks: u32, rollouts: u32, agents: u32) -> Vec<NodeSpec> {
@@ -98,38 +110,56 @@ pub(super) fn machines(ranks: u32, rollouts: u32, agents: u32) -> Vec<NodeSpec> 
         labels: Labels::default(),
         pools: [(pool.to_owned(), slots)].into(),
     };
-    let head = of("head".to_owned(), "agent", agents);
+    let head = of(HEAD.to_owned(), "agent", agents);
     let trains = (0..ranks).map(|n| of(format!("train-{n}"), "train", 1));
     let rolls = (0..rollouts).map(|n| of(format!("rollout-{n}"), "rollout", 1));
     std::iter::once(head).chain(trains).chain(rolls).collect()
+}
+
+/// Responses to each prompt.
+const RESPONSES: u32 = 8;
+
+/// Prompts of a step: about one for 8 machines, and so many that the ranks have equal parts of a batch.
+fn prompts(nodes: u32, ranks: u32) -> u32 {
+    let least = (nodes / 8).max(4);
+    let fits = |prompts: &u32| (prompts * RESPONSES).is_multiple_of(ranks);
+    (least..=least + ranks).find(fits).unwrap_or(least)
+}
+
+/// A job on so many machines, of which these are the first, the leader's own among them.
+pub(super) fn config(nodes: u32, ranks: u32, first: Vec<NodeSpec>) -> CoreConfig {
+    let rules = RuleSet::default().with(|r| {
+        let longest = Duration::from_secs_f64(LONGEST_S);
+        r.attach_overdue.window.set(Duration::from_secs(1200));
+        r.health_probe.interval.set(longest);
+        r.rollout_silent.window.set(longest);
+        r.trainer_idle.window.set(longest);
+        r.node_lost.window.set(longest);
+    });
+    CoreConfig {
+        ranks,
+        rollouts: nodes - ranks,
+        agents: agents(nodes),
+        agent_concurrency: 1024,
+        prompts: prompts(nodes, ranks),
+        responses: RESPONSES,
+        steps: u64::from(u32::MAX),
+        engine_requests: TIMING.concurrency + TIMING.concurrency.div_ceil(4),
+        pullers_per_source: 2,
+        nodes: first,
+        rules,
+        ..CoreConfig::default()
+    }
 }
 
 impl Scale {
     fn config(self) -> CoreConfig {
         let ranks = (self.nodes / 5).max(1);
         let rollouts = self.nodes - ranks;
-        let agents = (self.nodes / 100).max(1);
-        let rules = RuleSet::default().with(|r| {
-            let longest = Duration::from_secs_f64(LONGEST_S);
-            r.attach_overdue.window.set(Duration::from_secs(1200));
-            r.health_probe.interval.set(longest);
-            r.rollout_silent.window.set(longest);
-            r.trainer_idle.window.set(longest);
-            r.node_lost.window.set(longest);
-        });
+        let first = machines(ranks, rollouts, agents(self.nodes));
         CoreConfig {
-            ranks,
-            rollouts,
-            agents,
-            agent_concurrency: 1024,
             prompts: (self.nodes / 8).max(4),
-            responses: 8,
-            steps: u64::from(u32::MAX),
-            engine_requests: TIMING.concurrency + TIMING.concurrency.div_ceil(4),
-            pullers_per_source: 2,
-            nodes: machines(ranks, rollouts, agents),
-            rules,
-            ..CoreConfig::default()
+            ..config(self.nodes, ranks, first)
         }
     }
 
@@ -143,12 +173,14 @@ impl Scale {
             beats: Duration::ZERO,
             journal: false,
             records: true,
+            guard: false,
         });
         let mut run = Run {
             cluster,
             dice: Dice::keyed(self.seed, self.nodes.into()),
             between: WEEK.div_f64(f64::from(self.nodes) / 1000.0 * FAULTS),
             next_death: Duration::ZERO,
+            next_heard: HEARD_EVERY,
             deaths: 0,
         };
         run.plan_death();
@@ -164,6 +196,12 @@ impl Run {
 
     /// Goes on to that virtual time, or to the job's end.
     pub fn run_until(&mut self, until: Duration) {
+        while self.next_heard <= until {
+            let at = self.next_heard;
+            self.next_heard += HEARD_EVERY;
+            self.run_until(at);
+            self.cluster.machines_are_heard();
+        }
         while self.next_death <= until && self.cluster.outcome().is_none() {
             self.cluster.run_until(self.next_death);
             let count = self.cluster.machines().count() as u64;

@@ -2,6 +2,7 @@
 mod hunt;
 mod paper;
 mod scale;
+mod trace;
 pub mod weights;
 
 use super::put;
@@ -79,6 +80,7 @@ pub fn run(args: &SimArgs, json: bool) -> Result<(), CliError> {
         Some(SimCommand::Replay(args)) => replay(args, json),
         Some(SimCommand::Paper(args)) => paper::run(args, json),
         Some(SimCommand::Scale(args)) => scale::run(args, json),
+        Some(SimCommand::Trace(args)) => trace::run(args, json),
         Some(SimCommand::Weights(args)) => weights::run(args, json),
     }
 }

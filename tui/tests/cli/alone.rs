@@ -26,6 +26,23 @@ fn the_papers_experiments_print_every_run_and_their_proof_of_determinism() {
         let ettr = row["ettr"].as_f64().unwrap();
         assert!(row["completed"].as_bool().unwrap() && ettr > 0.3, "{row}");
     }
+    // Each claim has a figure for its workloads within its range; what the paper says is there or said not to
+    // be known.
+    let claims = found["claims"].as_array().unwrap();
+    assert!(claims.len() > 15, "{}", claims.len());
+    let unknown = claims.iter().filter(|claim| claim["paper"].is_null());
+    assert!((1..claims.len()).contains(&unknown.count()));
+    for claim in claims {
+        let here = claim["here"].as_array().unwrap();
+        assert!([1, 3].contains(&here.len()), "{claim}");
+        for here in here {
+            let of = |key: &str| here[key].as_f64().unwrap();
+            assert!(
+                of("least") <= of("value") && of("value") <= of("most"),
+                "{claim}"
+            );
+        }
+    }
 }
 
 #[test]
@@ -124,4 +141,60 @@ fn the_manual_has_a_page_for_every_command_and_names_the_nearest_for_a_wrong_one
     );
     let output = run(dir.path(), &["bench", "store", "--only", "persits"]);
     assert!(err(&output).contains("persist"), "{}", err(&output));
+}
+
+#[test]
+fn a_trace_of_faults_is_run_under_both_policies_and_a_bad_line_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (csv, map, kept) = (path("faults.csv"), path("map.toml"), path("kept.jsonl"));
+    let text = "start;host;kind;end\n\
+                2026-01-01T00:00:00Z;a;GPU lost;2026-01-01T06:00:00Z\n\
+                2026-01-01T10:00:00Z;b;assertion;\n";
+    std::fs::write(&csv, text).unwrap();
+    let mapping = "delimiter = \";\"\ntime = \"start\"\nnode = \"host\"\nclass = \"kind\"\ncause = \"kind\"\n\
+                   repaired = \"end\"\ntime_unit = \"rfc3339\"\nfrom = \"2025-12-31T12:00:00Z\"\n\
+                   [classes]\n\"GPU lost\" = \"node\"\nassertion = \"process\"\n";
+    std::fs::write(&map, mapping).unwrap();
+    let args = |more: &[&str]| {
+        let all = ["sim", "trace", "--nodes", "10", "--spares", "1", "--json"];
+        let all = all.iter().chain(more).copied().collect::<Vec<_>>();
+        run(dir.path(), &all)
+    };
+    let json = |output: std::process::Output| -> serde_json::Value {
+        assert!(output.status.success(), "{}", err(&output));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let found = json(args(&[&csv, "--map", &map, "--keep", &kept]));
+    let [role, task] = &found["policies"].as_array().unwrap()[..] else {
+        panic!("{found}");
+    };
+    let restarts = |run: &serde_json::Value| run["restarts"]["task"].as_u64();
+    assert_eq!(
+        (restarts(role), restarts(task)),
+        (Some(0), Some(2)),
+        "{found}"
+    );
+    assert_eq!(role["spares_used"], 1, "{found}");
+    assert!(
+        role["goodput"].as_f64() > task["goodput"].as_f64(),
+        "{found}"
+    );
+    // What was kept is read without the mapping, and is the same.
+    let again = json(args(&[&kept, "--policies", "role"]));
+    assert_eq!(again["policies"][0]["steps"], role["steps"]);
+    let drawn = path("mix.toml");
+    let mix = "nodes = 10\ndays = 2\n[[cause]]\nname = \"gpu\"\ncount = 6\nclass = \"node\"\nrepair_h = 2\n";
+    std::fs::write(&drawn, mix).unwrap();
+    let found = json(args(&["--mix", &drawn]));
+    assert!(
+        found["faults"].as_u64() > Some(0) && found["days"] == 2.0,
+        "{found}"
+    );
+    std::fs::write(&csv, format!("{text}2026-01-02T10:00:00Z;c;fire;\n")).unwrap();
+    let output = args(&[&csv, "--map", &map]);
+    assert_eq!(output.status.code(), Some(2));
+    let place = "faults.csv: line 4, column 24: `fire` is no class";
+    assert!(err(&output).contains(place), "{}", err(&output));
+    assert_eq!(args(&[]).status.code(), Some(2));
 }

@@ -13,6 +13,7 @@ const GOODBYE: Duration = Duration::from_secs(1);
 impl Cluster {
     pub(super) fn act(&mut self, output: Output) {
         self.note(&output);
+        self.guard(&output);
         if self.plan.journal {
             self.journal.push(format!("{} -> {output:?}", self.now));
         }
@@ -47,7 +48,7 @@ impl Cluster {
             }
             Output::Route { ticket, rollout } => self.routed(ticket, rollout),
             Output::Probe { incarnation, .. } => {
-                let ok = self.alive(incarnation);
+                let ok = self.works(incarnation);
                 let input = Input::Role(incarnation, RoleEvent::Probed { ok });
                 self.after(PROBE, Event::Feed(Box::new(input)));
             }

@@ -44,7 +44,7 @@ impl Cluster {
         let Some(running) = self.call.take_if(|c| c.number == number) else {
             return;
         };
-        if !running.ranks.iter().all(|r| self.alive(*r)) {
+        if !running.ranks.iter().all(|r| self.works(*r)) {
             return;
         }
         let next = self.part(&running, part);

@@ -10,6 +10,8 @@
 //! and the same deaths give the same run.
 mod deeds;
 mod gang;
+mod guard;
+mod hang;
 mod machines;
 mod processes;
 mod queue;
@@ -57,6 +59,8 @@ pub struct Plan {
     /// Whether what changed of the controller's state is taken and encoded with every record, as the
     /// daemon does, and counted.
     pub records: bool,
+    /// Whether the invariants are held on the way; see [`Cluster::broken`].
+    pub guard: bool,
 }
 
 /// What happens at an instant.
@@ -77,6 +81,8 @@ enum Event {
     Switched(Incarnation, bool),
     Ends(Incarnation),
     Join(Box<NodeSpec>),
+    /// A process that hangs is sampled.
+    Stuck(Incarnation),
     Beats,
     Samples,
     Wake,
@@ -116,6 +122,7 @@ pub struct Cluster {
     digest: u64,
     journal: Vec<String>,
     written: Result<Written, CodedError>,
+    guard: Option<Box<guard::Guard>>,
 }
 
 impl Cluster {
@@ -147,6 +154,7 @@ impl Cluster {
             digest: 0,
             journal: Vec::new(),
             written: Ok(Written::default()),
+            guard: plan.guard.then(|| guard::Guard::new(&plan.config)),
             plan,
         };
         for spec in machines.into_iter().skip(1) {
@@ -165,6 +173,16 @@ impl Cluster {
     /// Virtual time since the job began.
     pub fn elapsed(&self) -> Duration {
         self.now.since(DAWN)
+    }
+
+    /// The instant, as in what is recorded.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// The machine that a life was started on.
+    pub fn node_of(&self, incarnation: Incarnation) -> Option<NodeId> {
+        self.process(incarnation).map(|process| process.node)
     }
 
     /// Inputs the controller has taken.
@@ -200,6 +218,14 @@ impl Cluster {
     /// What the daemon would have written of the state; why it could not be.
     pub fn written(&self) -> Result<&Written, &CodedError> {
         self.written.as_ref()
+    }
+
+    /// What broke first of the invariants, if they are held on the way. Looked at are every output and
+    /// record: I-1 one generation, numbers that grow; I-2 one lease, nothing finished handed out again;
+    /// I-3 steps in order, whole batches, each trajectory once; I-4 versions grow; I-5 what is published or
+    /// restored is committed; I-6 pullers of a source; I-7 restarts in a row; I-8 verdicts are true.
+    pub fn broken(&self) -> Option<&str> {
+        self.guard.as_ref()?.broken()
     }
 
     /// A digest over every output so far: equal for two runs of the same plan.
@@ -261,12 +287,15 @@ impl Cluster {
             Event::Switched(engine, paused) => self.switched(engine, paused),
             Event::Ends(incarnation) => self.end(incarnation, true),
             Event::Join(spec) => self.join(*spec),
+            Event::Stuck(incarnation) => self.sample_stuck(incarnation),
             Event::Beats => self.beat(),
             Event::Samples => self.sample(),
-            Event::Wake => {
+            // One that was planned before an earlier one is not followed by another: there would be ever more.
+            Event::Wake if self.woken_for.is_some_and(|at| at <= self.now) => {
                 self.woken_for = None;
                 self.feed(Input::Timeout);
             }
+            Event::Wake => {}
         }
     }
 
@@ -279,6 +308,9 @@ impl Cluster {
         self.inputs += 1;
         if self.plan.journal {
             self.journal.push(format!("{} {input:?}", self.now));
+        }
+        if let Some(guard) = &mut self.guard {
+            guard.told(&input);
         }
         self.core.handle(self.now, input);
         let mut records = 0;

@@ -24,8 +24,10 @@ pub(super) struct Process {
     pub waiting: VecDeque<u64>,
     /// A hybrid engine that gave its slot to the ranks.
     pub paused: bool,
-    tokens: u64,
-    busy: Duration,
+    /// It is there and does nothing any more.
+    pub hangs: bool,
+    pub(super) tokens: u64,
+    pub(super) busy: Duration,
 }
 
 impl Cluster {
@@ -43,11 +45,15 @@ impl Cluster {
         self.process(incarnation).is_some_and(|p| p.alive)
     }
 
+    /// It is there and does what it is told.
+    pub(super) fn works(&self, incarnation: Incarnation) -> bool {
+        self.process(incarnation)
+            .is_some_and(|p| p.alive && !p.hangs)
+    }
+
     /// A node is told to start a process; a dead one does not hear it.
     pub(super) fn spawn(&mut self, id: InstanceId, incarnation: Incarnation, node: NodeId) {
-        if !self.machine_lives(node) {
-            return;
-        }
+        let alive = self.machine_lives(node);
         let place = usize::try_from(incarnation.0).unwrap_or(0);
         if self.processes.len() <= place {
             self.processes.resize(place + 1, None);
@@ -56,15 +62,24 @@ impl Cluster {
             incarnation,
             id,
             node,
-            alive: true,
+            alive,
             linked: false,
             phase: Phase::Init,
             requests: 0,
             waiting: VecDeque::new(),
             paused: false,
+            hangs: false,
             tokens: 0,
             busy: Duration::ZERO,
         });
+        if !alive {
+            // Nobody hears it there; whatever is found of it is true.
+            self.struck(incarnation);
+            if let Some(guard) = &mut self.guard {
+                guard.ended(incarnation);
+            }
+            return;
+        }
         self.lives.insert((id.role, id.index), incarnation);
         self.last_spawned[id.role as usize] = Some(self.now);
         let now = Some(self.now);
@@ -83,19 +98,22 @@ impl Cluster {
             return;
         };
         let timing = &self.plan.timing;
+        // The first start is no restart.
+        let again = self.whole_start == Some(self.now) && self.now > super::DAWN;
+        let anew = if again { timing.anew } else { Duration::ZERO };
         let takes = match role {
             Role::Trainer => timing.trainer_start,
-            Role::Rollout | Role::Hybrid if self.whole_start == Some(self.now) => {
+            Role::Rollout | Role::Hybrid if self.all_start_now() => {
                 return self.after_trainer.push(incarnation);
             }
             Role::Rollout | Role::Hybrid => timing.engine_start,
             Role::Agent => timing.agent_start,
         };
-        self.after(takes, Event::Link(incarnation));
+        self.after(anew + takes, Event::Link(incarnation));
     }
 
     pub(super) fn link(&mut self, incarnation: Incarnation) {
-        if !self.alive(incarnation) || self.core.is_current(incarnation).is_none() {
+        if !self.works(incarnation) || self.core.is_current(incarnation).is_none() {
             return;
         }
         if let Some(process) = self.process_mut(incarnation) {
@@ -111,14 +129,24 @@ impl Cluster {
         }
     }
 
+    /// Everything starts at this instant, the whole gang with it. Where a rank has no machine yet, engines do
+    /// not wait for what may take days.
+    fn all_start_now(&self) -> bool {
+        self.whole_start == Some(self.now) && self.gang_is(|process| process.alive)
+    }
+
     fn gang_is_linked(&self) -> bool {
-        let linked = |index| {
+        self.gang_is(|process| process.alive && process.linked)
+    }
+
+    fn gang_is(&self, so: impl Fn(&Process) -> bool) -> bool {
+        let each = |index| {
             let role = Role::Trainer;
             let life = self.life(InstanceId { role, index });
             let process = life.and_then(|life| self.process(life));
-            process.is_some_and(|p| p.alive && p.linked)
+            process.is_some_and(&so)
         };
-        (0..self.plan.config.ranks).all(linked)
+        (0..self.plan.config.ranks).all(each)
     }
 
     /// A process ends; the daemon hears of it unless it did it, or died too.
@@ -132,6 +160,9 @@ impl Cluster {
             self.break_requests_of(incarnation);
         }
         self.wires_broken(incarnation, id);
+        if let Some(guard) = &mut self.guard {
+            guard.ended(incarnation);
+        }
         if tell {
             let input = Input::Role(
                 incarnation,
@@ -147,7 +178,8 @@ impl Cluster {
 
     /// Reports a phase, if it is another.
     pub(super) fn enter(&mut self, incarnation: Incarnation, phase: Phase, step: Step) {
-        let Some(process) = self.process_mut(incarnation).filter(|p| p.alive) else {
+        let works = |p: &&mut Process| p.alive && !p.hangs;
+        let Some(process) = self.process_mut(incarnation).filter(works) else {
             return;
         };
         if std::mem::replace(&mut process.phase, phase) == phase {

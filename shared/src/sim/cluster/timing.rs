@@ -69,4 +69,6 @@ pub struct Timing {
     pub exit_seen: Duration,
     /// From a machine's end to the controller's knowing, where heartbeats are not simulated.
     pub node_seen: Duration,
+    /// Before anything starts where everything is restarted: machines and containers that are made anew.
+    pub anew: Duration,
 }

@@ -61,10 +61,17 @@ impl Cluster {
         }
     }
 
+    /// All processes of a role die in the same instant, and their machines stay. Returns whether there was one.
+    pub fn lose_processes(&mut self, role: Role, count: u32) -> bool {
+        let each = (0..count).map(|index| self.lose_process(InstanceId { role, index }));
+        each.fold(false, |any, one| any | one)
+    }
+
     /// A process dies alone. Returns whether there was one.
     pub fn lose_process(&mut self, id: InstanceId) -> bool {
         let life = self.life(id).filter(|life| self.alive(*life));
         if let Some(life) = life {
+            self.struck(life);
             self.end(life, true);
         }
         life.is_some()

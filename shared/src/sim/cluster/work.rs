@@ -54,6 +54,9 @@ impl Cluster {
         let Some(PullOrder { version, order }) = ordered.filter(|o| o.version.0 == version) else {
             return;
         };
+        if !self.works(puller) && self.alive(puller) {
+            return;
+        }
         self.pulls.remove(&puller);
         if self.alive(puller) {
             self.feed(Input::Role(
@@ -131,20 +134,47 @@ impl Cluster {
 
     fn compute(&mut self, ticket: u64, rollout: Incarnation) {
         let now = self.now;
+        let Some(id) = self.requests.get(&ticket).map(|r| r.trajectory) else {
+            return;
+        };
+        if !self.works(rollout) {
+            return self.one_more(rollout);
+        }
         let Some(request) = self.requests.get_mut(&ticket) else {
             return;
         };
         request.began = Some(now);
-        let id = request.trajectory;
         let generated = self.progress.entry(id).or_default().generated;
         let left = self.turn_of(id).saturating_sub(generated);
         self.after(left, Event::TurnEnds(ticket));
+        self.one_more(rollout);
+    }
+
+    /// An engine has one request more.
+    fn one_more(&mut self, rollout: Incarnation) {
         if let Some(process) = self.process_mut(rollout) {
             process.requests += 1;
         }
     }
 
+    /// An engine hangs: what it generated so far is all that its requests have of it.
+    pub(super) fn requests_hang(&mut self, rollout: Incarnation) {
+        let now = self.now;
+        for request in self.requests.values_mut() {
+            if request.rollout == rollout
+                && let Some(began) = request.began.take()
+            {
+                let progress = self.progress.entry(request.trajectory).or_default();
+                progress.generated += now.since(began);
+            }
+        }
+    }
+
     pub(super) fn turn_ends(&mut self, ticket: u64) {
+        let serves = |request: &&Request| self.works(request.rollout);
+        if self.requests.get(&ticket).filter(serves).is_none() {
+            return;
+        }
         let Some(request) = self.requests.remove(&ticket) else {
             return;
         };
@@ -224,7 +254,8 @@ impl Cluster {
 
     /// An engine does what it was told: it pauses, or goes on.
     pub(super) fn switched(&mut self, engine: Incarnation, paused: bool) {
-        let Some(process) = self.process_mut(engine).filter(|p| p.alive) else {
+        let works = |p: &&mut super::processes::Process| p.alive && !p.hangs;
+        let Some(process) = self.process_mut(engine).filter(works) else {
             return;
         };
         process.paused = paused;

@@ -1,6 +1,5 @@
 //! What the paper does not state and an outcome hangs on.
-use super::{Scenario, WORKLOADS};
-use crate::job::{Mode, Policy};
+use super::{Scenario, Strike};
 use std::time::Duration;
 
 /// What an outcome hangs on and the paper does not state.
@@ -16,8 +15,12 @@ pub struct Knobs {
     pub trainer_start: Option<Duration>,
     /// Training takes so many times as long.
     pub training: f64,
-    /// Requests an engine computes at a time; the workload's where none is given.
-    pub concurrency: Option<u32>,
+    /// An engine computes so many times as many requests at a time.
+    pub concurrency: f64,
+    /// Machines and containers are made anew where everything is restarted.
+    pub anew: Duration,
+    /// Prompts of a step; the workload's where none is given.
+    pub prompts: Option<u32>,
 }
 
 impl Default for Knobs {
@@ -28,47 +31,74 @@ impl Default for Knobs {
             trainers: 0.5,
             trainer_start: None,
             training: 1.0,
-            concurrency: None,
+            concurrency: 1.0,
+            anew: Duration::ZERO,
+            prompts: None,
         }
     }
 }
 
-/// What an assumption does to policy `role` on 8B-Math in async mode, the paper's headline.
-pub fn causes() -> Vec<(&'static str, Scenario)> {
-    let knobs = Knobs::default();
-    let ahead = |n| Knobs {
-        ahead: Some(n),
-        ..knobs
-    };
-    let with = |knobs| Scenario {
-        knobs,
-        ..Scenario::new(WORKLOADS[0], Mode::Async, Some(Policy::Role))
-    };
-    let without = Knobs {
-        standby: false,
-        ..knobs
-    };
-    let start = |s| Knobs {
-        trainer_start: Some(Duration::from_secs(s)),
-        ..knobs
-    };
-    // Rollouts that never catch up with a fast trainer generate as long as it recovers.
-    let rollout_bound = Knobs {
-        training: 0.4,
-        concurrency: Some(11),
-        ..ahead(5)
-    };
-    let quarter = Knobs {
-        trainers: 0.25,
-        concurrency: Some(7),
-        ..rollout_bound
-    };
-    vec![
-        ("as in the table", with(knobs)),
-        ("no warm standby", with(without)),
-        ("trainer start 60 s", with(start(60))),
-        ("5 batches ahead", with(ahead(5))),
-        ("5 ahead, engines are the bottleneck", with(rollout_bound)),
-        ("the same, a quarter trains", with(quarter)),
-    ]
+/// One assumption, other than in the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Variant {
+    /// What is other.
+    pub what: &'static str,
+    /// Whether it changes a run without faults too.
+    pub without_faults: bool,
+    change: fn(&mut Scenario),
 }
+
+impl Variant {
+    /// The scenario under it.
+    pub fn of(&self, scenario: &Scenario) -> Scenario {
+        let mut other = scenario.clone();
+        (self.change)(&mut other);
+        other
+    }
+}
+
+const fn faults(what: &'static str, change: fn(&mut Scenario)) -> Variant {
+    Variant {
+        what,
+        without_faults: false,
+        change,
+    }
+}
+
+const fn all(what: &'static str, change: fn(&mut Scenario)) -> Variant {
+    Variant {
+        what,
+        without_faults: true,
+        change,
+    }
+}
+
+const fn start(seconds: u64) -> Option<Duration> {
+    Some(Duration::from_secs(seconds))
+}
+
+/// The assumed constants, gone through one at a time.
+pub const VARIANTS: [Variant; 10] = [
+    all("trainer start 120 s", |s| {
+        s.knobs.trainer_start = start(120)
+    }),
+    all("trainer start 240 s", |s| {
+        s.knobs.trainer_start = start(240)
+    }),
+    faults("task makes machines and containers anew", |s| {
+        s.knobs.anew = Duration::from_secs(60);
+    }),
+    faults("a trainer machine is lost instead", |s| {
+        s.strike = Strike::Machine
+    }),
+    all("training takes half as long", |s| s.knobs.training = 0.5),
+    all("training takes twice as long", |s| s.knobs.training = 2.0),
+    all("engines compute half as many requests", |s| {
+        s.knobs.concurrency = 0.5
+    }),
+    all("5 batches ahead, engines half as fast", |s| {
+        (s.knobs.ahead, s.knobs.concurrency) = (Some(5), 0.5);
+    }),
+    all("32 prompts", |s| s.knobs.prompts = Some(32)),
+    all("128 prompts", |s| s.knobs.prompts = Some(128)),
+];

@@ -1,21 +1,26 @@
-//! The paper's experiments on the simulated cluster: 100 steps with one trainer machine lost at a
+//! The paper's experiments on the simulated cluster: 100 steps, all trainer processes killed in place at a
 //! random time in every 10, for its workloads, modes and policies.
 //!
 //! A machine has 8 GPUs and holds one instance. Half of the machines train and half generate; in sync
 //! and semi-sync mode the trainer's generate too when it is not their turn to train (hybrids).
-//! [`CONSTANTS`] says which durations are the paper's and which are assumed, [`Knobs`] turns those
-//! that an outcome hangs on.
+//! [`CONSTANTS`] says what is stated, derived and assumed, [`VARIANTS`] go through what is assumed one at a
+//! time, and [`CLAIMS`] are the paper's, as far as they are known here.
+mod claims;
 mod constants;
 mod knobs;
+mod parts;
 mod workload;
 
-pub use constants::{CLAIMS, CONSTANTS, Constant, Source};
-pub use knobs::{Knobs, causes};
+pub use claims::{CLAIMS, Claim, Triple};
+pub use constants::{CONSTANTS, Constant, Source};
+pub use knobs::{Knobs, VARIANTS, Variant};
+pub use parts::Parts;
 pub use workload::{WORKLOADS, Workload};
 
 use super::cluster::{Cluster, Plan, unit};
 use super::dice::Dice;
 use crate::core::{CoreConfig, Incident, Labels, NodeSpec, Outcome, RuleSet};
+use crate::ettr::Cause;
 use crate::ids::{InstanceId, Role};
 use crate::job::{Mode, Policy};
 use std::time::Duration;
@@ -28,6 +33,15 @@ const GPUS_PER_MACHINE: u32 = 8;
 /// No run takes longer.
 const LATEST: Duration = Duration::from_secs(5 * 86_400);
 
+/// What a fault is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strike {
+    /// All trainer processes are killed, their machines stay: the paper's.
+    InPlace,
+    /// A trainer machine is lost.
+    Machine,
+}
+
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
@@ -37,6 +51,8 @@ pub struct Scenario {
     pub mode: Mode,
     /// What a fault costs; none: no faults.
     pub policy: Option<Policy>,
+    /// What a fault is.
+    pub strike: Strike,
     /// Steps.
     pub steps: u64,
     /// What is other than in the table.
@@ -68,6 +84,10 @@ pub struct Row {
     pub task_restarts: u64,
     /// Mean seconds from a trainer's fault to useful training again.
     pub recovery_s: f64,
+    /// What those recoveries were made of.
+    pub parts: Parts,
+    /// The lowest mean of five minutes since the job was up, of the ETTR.
+    pub lowest: f64,
     /// Digest of everything the controller decided.
     pub digest: u64,
     /// Inputs the controller took.
@@ -110,14 +130,16 @@ impl Scenario {
             workload,
             mode,
             policy,
+            strike: Strike::InPlace,
             steps: STEPS,
             knobs: Knobs::default(),
         }
     }
 
     fn concurrency(&self) -> u32 {
-        let given = self.knobs.concurrency;
-        given.unwrap_or(self.workload.timing.concurrency)
+        let times = self.knobs.concurrency;
+        let many = f64::from(self.workload.timing.concurrency) * times;
+        (many.round() as u32).max(1)
     }
 
     fn ranks(&self) -> u32 {
@@ -130,6 +152,7 @@ impl Scenario {
         let Workload {
             prompts, responses, ..
         } = self.workload;
+        let prompts = self.knobs.prompts.unwrap_or(prompts);
         let concurrency = self.concurrency();
         let ranks = self.ranks();
         let rollouts = self.workload.gpus / GPUS_PER_MACHINE - ranks;
@@ -190,6 +213,7 @@ impl Scenario {
         let mut timing = self.workload.timing;
         timing.trainer_start = self.knobs.trainer_start.unwrap_or(timing.trainer_start);
         timing.concurrency = self.concurrency();
+        timing.anew = self.knobs.anew;
         timing.old_logprob = timing.old_logprob.mul_f64(self.knobs.training);
         timing.update = timing.update.mul_f64(self.knobs.training);
         Cluster::new(Plan {
@@ -200,6 +224,7 @@ impl Scenario {
             beats: Duration::from_secs(1),
             journal,
             records: false,
+            guard: false,
         })
     }
 
@@ -228,7 +253,7 @@ impl Scenario {
         faults
     }
 
-    /// Loses a trainer machine at a random time of the window.
+    /// Strikes at a random time of the window.
     fn strike(&self, cluster: &mut Cluster, window: u64, seed: u64) -> bool {
         let mut dice = Dice::keyed(seed, window);
         let steps = unit(&mut dice) * FAULT_EVERY as f64;
@@ -239,17 +264,25 @@ impl Scenario {
             role: Role::Trainer,
             index: dice.below(self.ranks().into()) as u32,
         };
-        cluster.outcome().is_none() && cluster.lose_machine_of(id)
+        cluster.outcome().is_none()
+            && match self.strike {
+                Strike::InPlace => cluster.lose_processes(Role::Trainer, self.ranks()),
+                Strike::Machine => cluster.lose_machine_of(id),
+            }
     }
 
     fn row(&self, cluster: &Cluster, faults: u64) -> Row {
-        let trainers = cluster.incidents().filter(|i| i.who.role == Role::Trainer);
+        let trainers = cluster.incidents();
+        let trainers = trainers.filter(|i| i.who.role == Role::Trainer && i.under.is_none());
         let took = trainers.filter_map(Incident::total);
         let took: Vec<f64> = took.map(|t| t.as_secs_f64()).collect();
         let whole = cluster
             .incidents()
             .filter(|i| i.plan.contains("whole task"));
-        let (ettr, goodput) = crate::ettr::totals(cluster.intervals());
+        let intervals = cluster.intervals();
+        let (ettr, goodput) = crate::ettr::totals(intervals);
+        let up = intervals.iter().find(|i| i.cause != Cause::Initialisation);
+        let up = up.map_or(crate::time::Time(0), |i| i.from);
         Row {
             workload: self.workload.name,
             gpus: self.workload.gpus,
@@ -270,6 +303,8 @@ impl Scenario {
             faults,
             task_restarts: whole.count() as u64,
             recovery_s: took.iter().sum::<f64>() / took.len().max(1) as f64 + 0.0,
+            parts: Parts::of(cluster.incidents(), intervals),
+            lowest: parts::lowest(intervals, up),
             digest: cluster.digest(),
             inputs: cluster.inputs(),
         }

@@ -46,6 +46,7 @@ const BASE: Timing = Timing {
     tool: Duration::ZERO,
     exit_seen: Duration::from_millis(100),
     node_seen: seconds(5),
+    anew: Duration::ZERO,
 };
 
 /// All of them.

@@ -213,4 +213,5 @@ pub(super) const TIMING: Timing = Timing {
     tool: Duration::ZERO,
     exit_seen: Duration::from_millis(100),
     node_seen: seconds(5),
+    anew: Duration::ZERO,
 };

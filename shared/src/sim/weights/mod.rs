@@ -189,6 +189,7 @@ impl Experiment {
             beats: Duration::ZERO,
             journal: false,
             records: false,
+            guard: false,
         };
         Cluster::new(plan).wired(wires)
     }
