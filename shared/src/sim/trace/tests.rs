@@ -1,5 +1,5 @@
 //! Traces are read as they are written, and cost what they must.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::panic, clippy::unwrap_used)]
 use super::*;
 use crate::core::Policy;
 use std::time::Duration;
