@@ -11,4 +11,7 @@ pub struct SnapshotShards {
     pub generation: Generation,
     /// Where each rank's shard is.
     pub shards: Vec<v1::SnapshotReply>,
+    /// The nodes that the ranks ran on, whose word on their shards counts; none where nobody noted them.
+    #[serde(default)]
+    pub homes: Vec<String>,
 }

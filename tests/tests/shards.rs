@@ -5,6 +5,7 @@ use robust_tests::{Cluster, JobFile, assert_consumed_once, roles};
 use robustd::state::StateDir;
 use serde_json::Value;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 const PER_STEP: usize = 16;
 const TRAINS: &[(&str, i64)] = &[("train", 1)];
@@ -91,19 +92,32 @@ fn a_checkpoint_of_ranks_on_other_machines_is_written_and_the_last_step_too() {
 }
 
 #[test]
-fn a_step_waits_until_a_second_machine_has_what_a_rank_on_another_one_made() {
-    // With nobody else the leader's machine is the second one.
+fn no_step_is_committed_before_a_second_machine_has_what_a_rank_on_another_one_made() {
+    // Copies go to `d`, and to the leader's machine where there is no other.
+    let pools: &[(&str, i64)] = &[("train", 2)];
     let job = JobFile::small()
-        .set("job", "steps", 6)
-        .nodes(&[("a", SERVES), ("b", &[("train", 2)])]);
+        .set("job", "steps", 40)
+        .set("detect.node_lost", "window_s", 6.0)
+        .set("checkpoint", "every", 0)
+        .nodes(&[("a", SERVES), ("b", pools), ("d", &[("rollout", 1)])]);
     let mut cluster = Cluster::start(&job);
     cluster.join("b", &[]);
+    cluster.join("d", &[]);
     cluster.leader.until("copies of the second step", |s| {
         s["step"].as_u64() >= Some(2) && is_safe(s)
     });
+    cluster.strike("d", Signal::SIGSTOP);
+    let struck = Instant::now();
+    let at = cluster.leader.status()["step"].as_u64().unwrap();
+    while struck.elapsed() < Duration::from_secs(4) {
+        let now = cluster.leader.status()["step"].as_u64().unwrap();
+        assert!(now <= at + 1, "step {now} after {:?}", struck.elapsed());
+    }
+    // It is lost by then, and the leader's machine holds copies.
+    cluster.leader.until("the job to go on", |s| {
+        s["step"].as_u64() >= Some(at + 4) && is_safe(s)
+    });
     let kept = came(&cluster.leader.state_dir(), "kept-");
     assert!(kept.len() >= 2, "{kept:?}");
-    assert_eq!(cluster.leader.finish(), 0, "{}", cluster.logs());
-    assert_eq!(cluster.end_of("b"), 0, "{}", cluster.logs());
-    assert_consumed_once(&cluster.leader.state_dir(), 6, PER_STEP);
+    cluster.strike("d", Signal::SIGCONT);
 }

@@ -7,6 +7,7 @@ use robust_ckpt::{
     Checkpoint, CkptError, Known, Listed, files, folder_name, folders, list, manifest,
 };
 use robust_shared::ids::Step;
+use std::any::Any;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +19,7 @@ use tokio::sync::mpsc::UnboundedSender;
 /// what it writes is written.
 #[derive(Clone)]
 pub struct Checkpointer {
-    requests: Sender<(Request, Instant)>,
+    requests: Sender<Work>,
     events: UnboundedSender<CkptEvent>,
     state: Arc<State>,
 }
@@ -93,9 +94,19 @@ pub struct Turn {
 
 impl Turn {
     /// Has it written.
-    pub fn write(mut self, request: Request) -> Offer {
+    pub fn write(self, request: Request) -> Offer {
+        self.write_keeping(request, ())
+    }
+
+    /// Has it written, and what its shards need to stay is kept until it is.
+    pub fn write_keeping(mut self, request: Request, kept: impl Send + 'static) -> Offer {
         let requests = &self.checkpointer.requests;
-        self.taken = requests.send((request, self.begun)).is_ok();
+        let work = Work {
+            request,
+            offered: self.begun,
+            _kept: Box::new(kept),
+        };
+        self.taken = requests.send(work).is_ok();
         match self.taken {
             true => Offer::Taken,
             false => Offer::Behind,
@@ -120,6 +131,14 @@ impl Drop for Turn {
     }
 }
 
+/// What the thread is given.
+struct Work {
+    request: Request,
+    offered: Instant,
+    /// What is let go of once it is written.
+    _kept: Box<dyn Any + Send>,
+}
+
 struct Worker {
     config: Config,
     store: Store,
@@ -129,17 +148,19 @@ struct Worker {
 }
 
 impl Worker {
-    fn run(&self, requests: &Receiver<(Request, Instant)>) {
+    fn run(&self, requests: &Receiver<Work>) {
         if let Err(error) = self.reindex() {
             self.tell(CkptEvent::Untidy(format!(
                 "checkpoints could not be indexed: {error}"
             )));
         }
-        while let Some((request, offered)) = self.next(requests) {
-            let event = match self.room.look(&self.config, &request) {
+        while let Some(work) = self.next(requests) {
+            let request = &work.request;
+            let event = match self.room.look(&self.config, request) {
                 Some(paused) => paused,
-                None => self.attempt(&request, offered),
+                None => self.attempt(request, work.offered),
             };
+            drop(work);
             // Before the event, so that whoever sees it can offer the next one.
             self.state.busy.store(false, Ordering::Release);
             self.tell(event);
@@ -147,7 +168,7 @@ impl Worker {
     }
 
     /// The next step offered. While there was no room for the last one, the disk is looked at.
-    fn next(&self, requests: &Receiver<(Request, Instant)>) -> Option<(Request, Instant)> {
+    fn next(&self, requests: &Receiver<Work>) -> Option<Work> {
         while self.room.is_paused() {
             match requests.recv_timeout(LOOK_EVERY) {
                 Ok(next) => return Some(next),

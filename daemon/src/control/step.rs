@@ -143,7 +143,11 @@ pub(super) async fn learn(
     let shards = gang.call::<Snapshot>(step.0, Snapshot { step }).await?;
     let generation = gang.generation;
     let shards = shards.iter().map(shard_to_wire).collect();
-    let snapshot = SnapshotShards { generation, shards };
+    let snapshot = SnapshotShards {
+        generation,
+        shards,
+        homes: Vec::new(),
+    };
     Ok(Some(Learned { metrics, snapshot }))
 }
 

@@ -202,6 +202,7 @@ impl Driver {
             begun: false,
             written: None,
             pressed: None,
+            asked_again: None,
             dirty: true,
             published: tokio::time::Instant::now(),
             viewing: Duration::ZERO,

@@ -28,6 +28,7 @@ impl Driver {
                 self.dirty = true;
                 self.turn_page(false);
                 self.press_checkpoint();
+                self.press_copies();
             }
         }
     }

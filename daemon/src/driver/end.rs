@@ -20,6 +20,9 @@ const FORCED: Duration = Duration::from_secs(5);
 /// How long the last checkpoint may take.
 const LAST_CHECKPOINT: Duration = Duration::from_secs(60);
 
+/// Bytes a second that come from other nodes for it at least.
+const SLOWEST: u64 = 50_000_000;
+
 /// How long the object store may take nothing before the last upload is given up.
 const LAST_UPLOAD: Duration = Duration::from_secs(20);
 
@@ -167,7 +170,12 @@ impl Driver {
     }
 
     async fn wait_for_checkpoint(&mut self, world: &mut World, step: Step) {
-        let deadline = Instant::now() + LAST_CHECKPOINT;
+        // Shards of ranks on other machines have to come here first.
+        let bytes: u64 = self.snapshots.get(step).map_or(0, |snapshot| {
+            let elsewhere = snapshot.shards.iter().filter(|s| s.path.is_empty());
+            elsewhere.map(|shard| shard.bytes).sum()
+        });
+        let deadline = Instant::now() + LAST_CHECKPOINT + Duration::from_secs(bytes / SLOWEST);
         while let Ok(Some(event)) = timeout_at(deadline, world.checkpoints.recv()).await {
             self.on_checkpoint(&event);
             match event {

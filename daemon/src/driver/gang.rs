@@ -6,6 +6,7 @@ use crate::control::{
     self, Gang, GangWorkEvent, Needed, PeerMemory, StepError, StepOutcome, Trains, shard_from_wire,
 };
 use crate::nodes::RankThere;
+use crate::snapshots::SnapshotShards;
 use robust_shared::core::{GangEvent, Input};
 use robust_shared::dispatch::calls::{Peer, Region};
 use robust_shared::ids::{Generation, Incarnation, NodeId, Step, TrajectoryId, WeightVersion};
@@ -156,6 +157,18 @@ impl Driver {
         });
     }
 
+    /// A snapshot of the gang at work, with the nodes that its ranks run on.
+    pub(super) fn at_homes(&self, snapshot: SnapshotShards) -> SnapshotShards {
+        let ranks = self.gang.iter().flat_map(|task| &task.ranks);
+        let home = |rank: &Incarnation| {
+            let node = self.processes.get(rank).map(|process| process.node);
+            let spec = node.and_then(|node| self.core.node(node));
+            spec.map(|spec| spec.name.clone()).unwrap_or_default()
+        };
+        let homes = ranks.map(home).collect();
+        SnapshotShards { homes, ..snapshot }
+    }
+
     /// Those of a gang's ranks that run on other nodes, which copy their snapshots here.
     fn ranks_elsewhere(&self, ranks: &[Incarnation]) -> Vec<RankThere> {
         let there = (0..).zip(ranks).filter_map(|(rank, incarnation)| {
@@ -218,6 +231,7 @@ impl Driver {
                 metrics,
                 snapshot,
             } => {
+                let snapshot = self.at_homes(snapshot);
                 self.snapshots.add(step, snapshot);
                 self.replicate(step);
                 self.tidy_kept_shards();
@@ -296,9 +310,13 @@ impl Driver {
             return turn.write(request) == Offer::Taken;
         }
         let memory = PeerMemory::new([(step, snapshot)].into(), self.peer_memory(), Needed::All);
+        let pinned = self.parts.shards.pin(step.0);
         tokio::spawn(async move {
             match memory.gather(step).await {
-                Ok(shards) => drop(turn.write(Request { shards, ..request })),
+                Ok(shards) => {
+                    let request = Request { shards, ..request };
+                    turn.write_keeping(request, pinned);
+                }
                 Err(reason) => turn.fail(step, WriteError::Away(reason)),
             }
         });

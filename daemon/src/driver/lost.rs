@@ -130,7 +130,11 @@ fn in_memory(state: &StateDir, job: &Job) -> Option<(Step, SnapshotShards)> {
             blake3: None,
         };
         let shards = seals.iter().map(shard).collect();
-        let found = SnapshotShards { generation, shards };
+        let found = SnapshotShards {
+            generation,
+            shards,
+            homes: Vec::new(),
+        };
         seals.iter().all(same).then_some((step, found))
     };
     (0..2).filter_map(whole).max_by_key(|(step, _)| *step)

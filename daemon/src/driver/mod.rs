@@ -245,6 +245,8 @@ pub struct Driver {
     written: Option<(Step, Generation)>,
     /// When a step that waits for its checkpoint was last offered.
     pressed: Option<Instant>,
+    /// When copies that a step waits for were asked for again.
+    asked_again: Option<Instant>,
     dirty: bool,
     published: Instant,
     /// What it took to look at the core for a status, and to show that.

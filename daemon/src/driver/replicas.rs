@@ -27,9 +27,13 @@ pub(super) struct Replicas {
     table: Option<Table>,
     /// Digests that nodes told with what they hold.
     digests: HashMap<(String, ShardKey), u64>,
+    /// The same of shards of which nobody who knows has said yet what they have.
+    unproven: HashMap<(String, ShardKey), u64>,
     view: watch::Sender<Arc<PeerView>>,
     /// What the step under way consumes.
     consumes: Option<(Step, Vec<TrajectoryId>)>,
+    /// Steps were committed of which a second machine could not be had.
+    pub given_up: bool,
 }
 
 impl Replicas {
@@ -38,9 +42,9 @@ impl Replicas {
         self.consumes = Some((step, trajectories));
     }
 
-    /// A node says that it holds a shard with this digest; whether it does, by the one that is known here.
-    fn holds(&mut self, name: &str, key: ShardKey, said: u64, known: Option<u64>) -> bool {
-        if known.is_some_and(|known| known != said) {
+    /// A node says that it holds a shard with this digest; whether it does, by the one that is known.
+    fn holds(&mut self, name: &str, key: ShardKey, said: u64, known: u64) -> bool {
+        if known != said {
             self.does_not_hold(name, key);
             return false;
         }
@@ -52,10 +56,28 @@ impl Replicas {
     }
 
     fn does_not_hold(&mut self, name: &str, key: ShardKey) {
+        self.unproven.remove(&(name.to_owned(), key));
         self.digests.remove(&(name.to_owned(), key));
         if let Some(table) = &mut self.table {
             table.not_held(name, key);
         }
+    }
+
+    /// Nodes that said they hold a shard before it was known what that has, with what they said.
+    fn take_unproven(&mut self, key: ShardKey) -> Vec<(String, u64)> {
+        let of = self.unproven.extract_if(|(_, of), _| *of == key);
+        of.map(|((name, _), said)| (name, said)).collect()
+    }
+
+    /// How many nodes hold a shard.
+    pub fn copies(&self, key: ShardKey) -> usize {
+        let table = self.table.as_ref();
+        table.map_or(0, |table| table.holders(key).count())
+    }
+
+    /// Whether there is more than one node.
+    pub fn has_others(&self) -> bool {
+        self.table.as_ref().is_some_and(|table| table.nodes() > 1)
     }
 
     /// Nodes that said they hold a shard with another digest than this.
@@ -87,6 +109,15 @@ impl Replicas {
         let table = self.table.as_ref();
         table.map_or(Safety::Nothing, |t| t.safety(step))
     }
+}
+
+/// What came of an order.
+enum Ordered {
+    Now,
+    /// Nobody can give it at this moment.
+    Later,
+    /// That node can be given it by nobody.
+    ByNobody,
 }
 
 impl Driver {
@@ -127,12 +158,7 @@ impl Driver {
         let Some(snapshot) = self.snapshots.get(step).cloned() else {
             return;
         };
-        let ranks = self.gang.as_ref().map(|task| task.ranks.as_slice());
-        let home = |rank: usize| {
-            let life = ranks.and_then(|ranks| ranks.get(rank))?;
-            let node = self.processes.get(life)?.node;
-            Some(self.core.node(node)?.name.clone())
-        };
+        let home = |rank: usize| snapshot.homes.get(rank).filter(|home| !home.is_empty());
         let leader = self.leaders_place().map(|place| place.name);
         let shards = snapshot.shards.iter().enumerate().map(|(rank, shard)| {
             let content = Content {
@@ -143,7 +169,10 @@ impl Driver {
             let here = leader
                 .clone()
                 .filter(|_| self.parts.shards.has(&shard.path));
-            (home(rank).into_iter().chain(here).collect(), content)
+            (
+                home(rank).cloned().into_iter().chain(here).collect(),
+                content,
+            )
         });
         let shards: Vec<_> = shards.collect();
         if let Some(table) = &mut self.replicas.table {
@@ -160,19 +189,16 @@ impl Driver {
         self.replicas
             .digests
             .retain(|(name, _), _| *name != place.name);
-        let is_another = |shard: &&v1::HeldShard| {
-            let known = self.digest_of(key_of(shard));
-            matches!((known, shard.xxh3), (Some(known), Some(said)) if known != said)
+        // What it says of itself counts where it is known to be so: a slot, of the node whose rank wrote it; a copy, of
+        // what has its digest.
+        let counts = |shard: &&v1::HeldShard| {
+            let key = key_of(shard);
+            match (shard.xxh3, self.digest_of(key)) {
+                (None, _) => self.is_home(key, &place.name),
+                (Some(said), known) => known == Some(said),
+            }
         };
-        let (others, held): (Vec<_>, Vec<_>) = held.iter().partition(is_another);
-        for shard in others {
-            let ShardKey { step, rank, .. } = key_of(shard);
-            tracing::warn!(
-                "{} joined with a shard of rank {rank} at step {step} that is another than the one that was taken: \
-                 it is not counted on",
-                place.name
-            );
-        }
+        let held: Vec<&v1::HeldShard> = held.iter().filter(counts).collect();
         for shard in &held {
             if let Some(xxh3) = shard.xxh3 {
                 let of = (place.name.clone(), key_of(shard));
@@ -186,10 +212,32 @@ impl Driver {
         self.order_copies();
     }
 
+    /// Whether the rank of a shard ran on this node when it took it.
+    fn is_home(&self, key: ShardKey, name: &str) -> bool {
+        let snapshot = self.snapshots.get(key.step);
+        let snapshot = snapshot.filter(|s| s.generation == key.generation);
+        let home = snapshot.map(|s| s.homes.get(key.rank as usize));
+        // Of a snapshot of an earlier build nobody noted it.
+        home.is_some_and(|home| home.is_none_or(|home| home.is_empty() || home == name))
+    }
+
     pub(super) fn on_holder_left(&mut self, node: NodeId) {
         let Some(place) = self.place_of(node) else {
             return;
         };
+        // What the node of a rank did not say any more its readers say.
+        let orphans = self.replicas.unproven.keys().map(|(_, key)| *key);
+        let orphans: Vec<ShardKey> = orphans
+            .filter(|key| self.is_home(*key, &place.name))
+            .collect();
+        for key in orphans {
+            for (name, said) in self.replicas.take_unproven(key) {
+                let known = self.digest_of(key).unwrap_or(said);
+                let of = (key.step, key.generation, key.rank);
+                self.snapshots.hashed(of, known, None);
+                self.count_held(&name, key, (said, known));
+            }
+        }
         self.replicas
             .digests
             .retain(|(name, _), _| *name != place.name);
@@ -205,49 +253,56 @@ impl Driver {
             return;
         };
         let key = key_of(held);
-        let known = self.digest_of(key);
-        if !self.replicas.holds(&place.name, key, xxh3, known) {
-            tracing::warn!(
-                "{} says that it holds the shard of rank {} at step {} with the digest {xxh3:016x}, and it has \
-                 {:016x}: its copy is not counted on",
-                place.name,
-                key.rank,
-                key.step,
-                known.unwrap_or_default()
-            );
-            self.show_holders_of(key);
-            return self.order_copies();
+        let asked = self.replicas.table.as_ref();
+        if !asked.is_some_and(|table| table.was_asked(&place.name, key)) {
+            return;
         }
-        let blake3 = self.read_of(key).map(|read| read.blake3);
-        self.snapshots
-            .hashed((key.step, key.generation, key.rank), xxh3, blake3);
+        match self.digest_of(key) {
+            Some(known) => self.count_held(&place.name, key, (xxh3, known)),
+            // The node of the rank says what it gave: it comes over another stream.
+            None => drop(self.replicas.unproven.insert((place.name, key), xxh3)),
+        }
+    }
+
+    /// A node that was asked says that it holds a shard, of which it is known what it has.
+    fn count_held(&mut self, name: &str, key: ShardKey, (said, known): (u64, u64)) {
+        if !self.replicas.holds(name, key, said, known) {
+            tracing::warn!(
+                "{name} says that it holds the shard of rank {} at step {} with the digest {said:016x}, and it has \
+                 {known:016x}: its copy is not counted on",
+                key.rank,
+                key.step
+            );
+        } else if let Some(read) = self.read_of(key) {
+            let of = (key.step, key.generation, key.rank);
+            self.snapshots.hashed(of, read.xxh3, Some(read.blake3));
+        }
         self.show_holders_of(key);
         self.order_copies();
     }
 
-    /// A node gave a shard to another one. Of a rank that runs there it knows best what that is.
+    /// A node gave a shard to another one. Of a rank that ran there it knows best what that is.
     pub(super) fn on_sent(&mut self, node: NodeId, sent: &v1::ShardSent) {
         let Some((shard, xxh3)) = sent.shard.as_ref().and_then(|s| Some((s, s.xxh3?))) else {
             return;
         };
+        let Some(place) = self.place_of(node) else {
+            return;
+        };
         let (key, blake3) = (key_of(shard), <[u8; 32]>::try_from(sent.blake3.as_slice()));
-        let task = self.gang.as_ref();
-        let task = task.filter(|task| task.generation == key.generation);
-        let rank = task.and_then(|task| task.ranks.get(key.rank as usize));
-        let runs_there = rank.and_then(|rank| self.processes.get(rank));
-        if runs_there.is_none_or(|process| process.node != node) {
+        let is_here = self
+            .shard_of(key)
+            .is_some_and(|shard| !shard.path.is_empty());
+        if is_here || !self.is_home(key, &place.name) {
             return;
         }
         let of = (key.step, key.generation, key.rank);
-        self.snapshots.hashed(of, xxh3, blake3.ok());
-        let others = self.replicas.others_than(key, xxh3);
-        for name in others {
-            tracing::warn!(
-                "{name} has another shard of rank {} at step {} than the one that was taken: its copy is not counted on",
-                key.rank,
-                key.step
-            );
+        self.snapshots.named(of, (xxh3, blake3.ok()));
+        for name in self.replicas.others_than(key, xxh3) {
             self.replicas.does_not_hold(&name, key);
+        }
+        for (name, said) in self.replicas.take_unproven(key) {
+            self.count_held(&name, key, (said, xxh3));
         }
         self.show_holders_of(key);
         self.order_copies();
@@ -292,10 +347,10 @@ impl Driver {
         let xxh3 = shard.xxh3;
         let of = (key.step, key.generation, key.rank);
         if !self.snapshots.moved(of, shard) {
-            return;
+            return self.on_not_brought(key, "it is not what was taken");
         }
         if let (Some(leader), Some(xxh3)) = (self.leaders_place(), xxh3) {
-            self.replicas.holds(&leader.name, key, xxh3, None);
+            self.replicas.holds(&leader.name, key, xxh3, xxh3);
         }
         self.show_holders_of(key);
         self.order_copies();
@@ -318,7 +373,6 @@ impl Driver {
     /// Carries out what the table wants now.
     fn order_copies(&mut self) {
         let leader = self.leaders_place().map(|place| place.name);
-        // A copy that nobody can be told to make is asked of another node, so often only.
         loop {
             let table = self.replicas.table.as_mut();
             let orders = table.map(Table::take_orders).unwrap_or_default();
@@ -330,36 +384,54 @@ impl Driver {
                     true => self.bring_here(order.key),
                     false => self.order_copy(&order.node, order.key),
                 };
-                if !ordered {
-                    self.replicas.does_not_hold(&order.node, order.key);
-                    self.show_holders_of(order.key);
+                match (ordered, &mut self.replicas.table) {
+                    (Ordered::Later, Some(table)) => table.postponed(&order.node, order.key),
+                    (Ordered::ByNobody, Some(table)) => table.cannot(&order.node, order.key),
+                    _ => {}
                 }
             }
         }
         let newest = self.replicas.table.as_ref().and_then(Table::oldest);
         if let Some(oldest) = newest {
-            self.replicas
-                .digests
-                .retain(|(_, key), _| key.step >= oldest);
+            let is_of_use = |(_, key): &(String, ShardKey), _: &mut u64| key.step >= oldest;
+            self.replicas.digests.retain(is_of_use);
+            self.replicas.unproven.retain(is_of_use);
         }
         self.say_what_is_safe();
     }
 
-    /// Has a node hold a shard that this machine has, or that it reads from another one; false where nobody can give it.
-    fn order_copy(&self, to: &str, key: ShardKey) -> bool {
+    /// Asks again for what could not be copied of a step.
+    pub(super) fn copy_again(&mut self, step: Step) {
+        if let Some(table) = &mut self.replicas.table {
+            table.again(step);
+        }
+        self.order_copies();
+    }
+
+    /// Has a node hold a shard that this machine has, or that it reads from another one.
+    fn order_copy(&self, to: &str, key: ShardKey) -> Ordered {
         let (Some(shard), Some(node)) = (self.shard_of(key), self.core.node_id(to)) else {
-            return false;
+            return Ordered::Later;
         };
         let from = match self.parts.shards.has(&shard.path) {
             true => None,
+            // A node of an earlier build knows nobody but the leader.
+            false
+                if self
+                    .nodes
+                    .get(node)
+                    .is_none_or(|remote| remote.shards.is_empty()) =>
+            {
+                return Ordered::ByNobody;
+            }
             false => match self.places_of(key).into_iter().find(|p| p.node != to) {
                 Some(place) => Some(place),
-                None => return false,
+                None => return Ordered::Later,
             },
         };
         let oldest = self.replicas.table.as_ref().and_then(Table::oldest);
         let Some(remote) = self.nodes.get(node) else {
-            return false;
+            return Ordered::Later;
         };
         remote.order(Down::Hold(v1::HoldShard {
             rank: key.rank,
@@ -371,15 +443,15 @@ impl Driver {
             oldest: oldest.map_or(0, |step| step.0),
             from,
         }));
-        true
+        Ordered::Now
     }
 
     /// Has a shard of another node held on this machine, too.
-    fn bring_here(&mut self, key: ShardKey) -> bool {
+    fn bring_here(&mut self, key: ShardKey) -> Ordered {
         let ShardKey { step, rank, .. } = key;
         let snapshot = self.snapshots.get(step).cloned();
         let Some(snapshot) = snapshot.filter(|s| s.generation == key.generation) else {
-            return false;
+            return Ordered::Later;
         };
         let peers = self.peer_memory();
         let events = peers.events.clone();
@@ -390,7 +462,7 @@ impl Driver {
                 let _ = events.tell(GangWorkEvent::NotBrought { key, reason });
             }
         });
-        true
+        Ordered::Now
     }
 
     /// The nodes that others can read a shard from, that of its rank first.
@@ -542,7 +614,7 @@ mod tests {
             let table = replicas.table.as_ref().unwrap();
             (table.held_by("b").count(), replicas.digests.len())
         };
-        let sent = Some(9);
+        let sent = 9;
         assert!(!replicas.holds("b", key, 8, sent));
         assert_eq!(held(&replicas), (0, 0));
         assert!(!matches!(replicas.safety(Step(3)), Safety::Safe(_)));

@@ -103,6 +103,7 @@ impl Driver {
                 snapshot,
             } => {
                 self.replayed = Some(generation);
+                let snapshot = self.at_homes(snapshot);
                 self.snapshots.add(again.step, snapshot);
                 self.replicate(again.step);
                 self.tidy_kept_shards();

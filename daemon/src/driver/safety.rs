@@ -20,18 +20,28 @@ use tokio::time::Instant;
 /// How often a checkpoint that a step waits for is offered again, when the disk is full, say.
 const PRESS: Duration = Duration::from_secs(1);
 
+/// How long a step waits at least for a second machine to have what a rank on another one made.
+const LEAST_PATIENCE: Duration = Duration::from_secs(15);
+/// Bytes a second that a copy makes at least.
+const SLOWEST: u64 = 10_000_000;
+
 /// A step that is done and not yet said to be.
 #[derive(Debug)]
 pub(super) struct Done {
     step: Step,
     input: Input,
+    since: Instant,
 }
 
 impl Driver {
     /// The step's result is there. It is said to the core when it is as safe as the job wants it;
     /// until then its task stays, and dies with its gang.
     pub(super) fn on_done(&mut self, mut task: GangTask, step: Step, input: Input) {
-        task.done = Some(Done { step, input });
+        task.done = Some(Done {
+            step,
+            input,
+            since: Instant::now(),
+        });
         self.gang = Some(task);
         self.pressed = None;
         self.press_checkpoint();
@@ -41,45 +51,94 @@ impl Driver {
     /// Says to the core what was held back and is safe by now.
     pub(super) fn say_what_is_safe(&mut self) {
         let Some(task) = &self.gang else { return };
-        let Some(Done { step, .. }) = &task.done else {
+        let Some(Done { step, since, .. }) = &task.done else {
             return;
         };
-        if !self.is_safe(*step, task.generation) {
+        let (step, since) = (*step, *since);
+        if !self.is_safe((step, since), task.generation) {
             return;
+        }
+        if self.is_lonely(step) != self.replicas.given_up {
+            self.replicas.given_up = !self.replicas.given_up;
+            let safety = match self.replicas.given_up {
+                true => Safety::Short,
+                false => self.replicas.safety(step),
+            };
+            self.note_safety(step, safety);
         }
         if let Some(Done { input, .. }) = self.gang.take().and_then(|mut t| t.done.take()) {
             self.inputs.push_back(input);
         }
     }
 
-    fn is_safe(&self, step: Step, generation: Generation) -> bool {
+    fn is_safe(&self, (step, since): (Step, Instant), generation: Generation) -> bool {
+        let enough = || since.elapsed() > self.patience(step);
+        // A step outlives any machine but this one, as far as there is another.
+        let is_apart = || match self.is_lonely(step) {
+            true if self.replicas.given_up => !self.is_on_its_way(step) || enough(),
+            true => enough(),
+            false => true,
+        };
         match self.parts.job.checkpoint.publish_after {
-            PublishAfter::Snapshot => !self.is_leaving_other_machines(step),
+            PublishAfter::Snapshot => is_apart(),
             PublishAfter::Disk => self.written == Some((step, generation)),
             PublishAfter::Replica => match self.replicas.safety(step) {
-                Safety::Copying => false,
+                Safety::Copying if !enough() => false,
                 safety => {
-                    self.note_safety(step, safety);
-                    true
+                    let is_safe = is_apart();
+                    if is_safe {
+                        self.note_safety(step, safety);
+                    }
+                    is_safe
                 }
             },
         }
     }
 
-    /// Whether shards of ranks on other machines are on their way to a second one: a step outlives any machine but this.
-    fn is_leaving_other_machines(&self, step: Step) -> bool {
-        let Some(snapshot) = self.snapshots.get(step) else {
-            return false;
+    /// How long a step waits for second copies: longer than a node that is gone is taken for one that is there, and than
+    /// the copies take.
+    fn patience(&self, step: Step) -> Duration {
+        let shards = self.snapshots.get(step).into_iter().flat_map(|s| &s.shards);
+        let largest = shards.map(|shard| shard.bytes).max().unwrap_or_default();
+        LEAST_PATIENCE + Duration::from_secs(largest / SLOWEST)
+    }
+
+    fn elsewhere(&self, step: Step) -> impl Iterator<Item = ShardKey> {
+        let snapshot = self.snapshots.get(step).into_iter();
+        snapshot.flat_map(move |snapshot| {
+            let shards = (0..).zip(&snapshot.shards);
+            let elsewhere = shards.filter(|(_, shard)| shard.path.is_empty());
+            elsewhere.map(move |(rank, _)| ShardKey {
+                step,
+                generation: snapshot.generation,
+                rank,
+            })
+        })
+    }
+
+    /// Whether a shard of a rank on another machine is on that alone, and there is a third one.
+    fn is_lonely(&self, step: Step) -> bool {
+        let is_alone = |key| self.replicas.copies(key) < 2;
+        self.replicas.has_others() && self.elsewhere(step).any(is_alone)
+    }
+
+    fn is_on_its_way(&self, step: Step) -> bool {
+        self.elsewhere(step)
+            .any(|key| self.replicas.is_on_its_way(key))
+    }
+
+    /// Asks again for copies that a step waits for, and looks whether it has waited long enough.
+    pub(super) fn press_copies(&mut self) {
+        let done = self.gang.as_ref().and_then(|task| task.done.as_ref());
+        let Some(step) = done.map(|done| done.step) else {
+            return;
         };
-        let elsewhere = (0..)
-            .zip(&snapshot.shards)
-            .filter(|(_, s)| s.path.is_empty());
-        let mut keys = elsewhere.map(|(rank, _)| ShardKey {
-            step,
-            generation: snapshot.generation,
-            rank,
-        });
-        keys.any(|key| self.replicas.is_on_its_way(key))
+        let soon = self.asked_again.is_some_and(|at| at.elapsed() < PRESS);
+        if !soon && self.is_lonely(step) && !self.is_on_its_way(step) {
+            self.asked_again = Some(Instant::now());
+            self.copy_again(step);
+        }
+        self.say_what_is_safe();
     }
 
     /// Steps go on that no other node holds: an alarm for as long as it is so.
@@ -110,7 +169,7 @@ impl Driver {
         let Some(task) = self.gang.as_ref().filter(|_| waits) else {
             return;
         };
-        let Some(Done { step, input }) = &task.done else {
+        let Some(Done { step, input, .. }) = &task.done else {
             return;
         };
         let soon = self.pressed.is_some_and(|at| at.elapsed() < PRESS);

@@ -39,6 +39,9 @@ pub struct Snapshots {
 struct StoredShard {
     generation: Generation,
     shard: v1::SnapshotReply,
+    /// Absent in those of earlier builds.
+    #[serde(default)]
+    home: String,
 }
 
 impl Snapshots {
@@ -57,7 +60,7 @@ impl Snapshots {
         }
     }
 
-    /// A shard of a snapshot that is known is there now; whether it is known.
+    /// A shard of a snapshot that is known is there now; whether it is known, and that very one.
     pub fn moved(
         &mut self,
         (step, generation, rank): (Step, Generation, u32),
@@ -66,10 +69,29 @@ impl Snapshots {
         let known = self.steps.get_mut(&step);
         let known = known.filter(|k| k.generation == generation);
         let place = known.and_then(|k| k.shards.get_mut(rank as usize));
-        let Some(place) = place else { return false };
+        let same =
+            |known: &v1::SnapshotReply| known.xxh3.is_none_or(|xxh3| Some(xxh3) == shard.xxh3);
+        let Some(place) = place.filter(|known| same(known)) else {
+            return false;
+        };
         *place = shard;
         self.changed.note((step, rank));
         true
+    }
+
+    /// The node of a shard's rank says what it has, which counts whatever was said before.
+    pub fn named(
+        &mut self,
+        (step, generation, rank): (Step, Generation, u32),
+        (xxh3, blake3): (u64, Option<[u8; 32]>),
+    ) {
+        let known = self.steps.get_mut(&step);
+        let known = known.filter(|k| k.generation == generation);
+        if let Some(shard) = known.and_then(|k| k.shards.get_mut(rank as usize)) {
+            shard.xxh3 = Some(xxh3);
+            shard.blake3 = blake3.map(Vec::from);
+            self.changed.note((step, rank));
+        }
     }
 
     /// Somebody read a shard whole: its digests are known from now on, BLAKE3 if it was read from here.
@@ -116,6 +138,11 @@ impl Snapshots {
         Some(StoredShard {
             generation: snapshot.generation,
             shard: snapshot.shards.get(rank as usize)?.clone(),
+            home: snapshot
+                .homes
+                .get(rank as usize)
+                .cloned()
+                .unwrap_or_default(),
         })
     }
 
@@ -125,6 +152,7 @@ impl Snapshots {
         snapshot.generation = stored.generation;
         let next = snapshot.shards.len() == rank as usize;
         snapshot.shards.push(stored.shard);
+        snapshot.homes.push(stored.home);
         next
     }
 
@@ -324,6 +352,31 @@ mod tests {
     use robust_shared::core::{Core, CoreConfig, EntryKey, Input};
     use std::time::Duration;
 
+    #[test]
+    fn what_the_node_of_a_rank_says_of_its_shard_counts_and_another_one_does_not_take_its_place() {
+        let mut snapshots = Snapshots::default();
+        snapshots.add(Step(4), shards(2));
+        let of = (Step(4), Generation(2), 0);
+        let known = |snapshots: &Snapshots| {
+            let shard = &snapshots.get(Step(4)).unwrap().shards[0];
+            (shard.xxh3, shard.blake3.clone(), shard.path.clone())
+        };
+        snapshots.named(of, (7, None));
+        snapshots.named(of, (9, Some([1; 32])));
+        let (xxh3, blake3, path) = known(&snapshots);
+        assert_eq!((xxh3, blake3), (Some(9), Some(vec![1; 32])));
+        let brought = |xxh3| v1::SnapshotReply {
+            path: "kept".to_owned(),
+            xxh3: Some(xxh3),
+            ..v1::SnapshotReply::default()
+        };
+        assert!(!snapshots.moved(of, brought(7)));
+        assert_eq!(known(&snapshots).2, path);
+        assert!(snapshots.moved(of, brought(9)));
+        assert_eq!(known(&snapshots).2, "kept");
+        assert!(!snapshots.moved((Step(4), Generation(1), 0), brought(9)));
+    }
+
     fn shards(generation: u64) -> SnapshotShards {
         let shard = |path: &str| v1::SnapshotReply {
             path: path.to_owned(),
@@ -331,6 +384,7 @@ mod tests {
             ..Default::default()
         };
         SnapshotShards {
+            homes: Vec::new(),
             generation: Generation(generation),
             shards: ["a", "b"].map(shard).to_vec(),
         }
@@ -416,6 +470,7 @@ mod tests {
         );
         // A gang that went back has fewer ranks than the one whose slots it takes.
         let fewer = SnapshotShards {
+            homes: Vec::new(),
             shards: shards(2).shards[..1].to_vec(),
             ..shards(2)
         };

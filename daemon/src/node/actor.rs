@@ -264,6 +264,7 @@ impl Actor {
             self.memory.epoch = epoch;
             (self.ended, self.told) = Default::default();
             self.held.forget();
+            self.held.forget_slots();
             self.remember();
         } else if self.memory.epoch != epoch {
             // Before it is answered: no earlier term is obeyed again, whatever ends this program.

@@ -6,7 +6,7 @@
 //!  node c ── TLS 1.3, both certified as nodes ── ReadHeld ──► a copy, or the slot of a rank that runs here ──► its parts
 //!                                                                 └─ of a slot: its digests, to the leader
 //! ```
-//! A leader of an earlier build gives no certificate: then nobody is answered, and shards go through it.
+//! A leader of an earlier build gives no certificate: without one nobody is answered, and shards go through the leader.
 use super::held::Held;
 use crate::known::Known;
 use crate::nodes::{parts_noted, proven_connections, taken};
@@ -36,8 +36,10 @@ const CALLS: u32 = 16;
 const HEADER_BYTES: u32 = 8 << 10;
 /// How long another node may take to be reached and to prove itself.
 const REACHED: Duration = Duration::from_secs(5);
-/// How long a reader may take nothing, and how long a giver may give nothing.
+/// How long a reader may take nothing.
 const STILL: Duration = Duration::from_secs(30);
+/// How long a giver may give nothing, who may have others to give to first.
+const TURN: Duration = Duration::from_secs(60);
 
 /// See the module's doc. Clones are one and the same.
 #[derive(Clone, Debug)]
@@ -170,12 +172,12 @@ impl Exchange {
         reached.map(Response::into_inner)
     }
 
-    /// The next part of a shard, of a giver who is not stuck.
+    /// The next part of a shard, of a giver who is not stuck. It may have others to give to first.
     pub async fn next(
         parts: &mut Streaming<v1::ShardPart>,
     ) -> Result<Option<v1::ShardPart>, Status> {
-        let still = |_| Status::unavailable(format!("nothing came for {} s", STILL.as_secs()));
-        timeout(STILL, parts.message()).await.map_err(still)?
+        let still = |_| Status::unavailable(format!("nothing came for {} s", TURN.as_secs()));
+        timeout(TURN, parts.message()).await.map_err(still)?
     }
 
     fn between(&self) -> Result<Between, Status> {
@@ -248,8 +250,6 @@ impl ShardHost for Exchange {
         request: Request<v1::HeldShard>,
     ) -> Result<Response<Self::ReadHeldStream>, Status> {
         let wanted = request.into_inner();
-        let reading = Arc::clone(&self.0.reads).acquire_owned().await;
-        let reading = reading.map_err(|_| Status::unavailable("this node is ending"))?;
         let gone = || Status::not_found("it is not here any more");
         let (held, path) = self.0.held.find(&wanted).ok_or_else(gone)?;
         let exchange = self.clone();
@@ -259,9 +259,16 @@ impl ShardHost for Exchange {
                 exchange.sent(v1::HeldShard { xxh3, ..held }, digests.blake3);
             }
         };
-        let parts = parts_noted(path, taken(held.step, held.generation, held.bytes), note);
         let (sender, receiver) = mpsc::channel(1);
-        tokio::spawn(give(parts, sender, STILL, reading));
+        let places = Arc::clone(&self.0.reads);
+        tokio::spawn(async move {
+            // Whoever asked is answered already, and waits for its turn.
+            let Ok(place) = places.acquire_owned().await else {
+                return;
+            };
+            let taken = taken(held.step, held.generation, held.bytes);
+            give(parts_noted(path, taken, note), sender, STILL, place).await;
+        });
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
 }

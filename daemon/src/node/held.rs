@@ -51,6 +51,13 @@ impl Held {
         }
     }
 
+    /// Slots that ranks of another life of the job left: their numbers begin anew, and nobody runs here.
+    pub fn forget_slots(&self) {
+        for (_, path) in self.files().iter().filter(|(s, _)| s.xxh3.is_none()) {
+            remove(path);
+        }
+    }
+
     /// Copies a shard from a node or the leader, and lets go of those that are of no use any more.
     pub async fn hold(
         &self,
@@ -85,9 +92,14 @@ impl Held {
         wanted: &v1::HeldShard,
     ) -> Result<u64, Status> {
         // Ordered again: the answer was lost, not the copy.
-        let there = self.find(wanted).and_then(|(held, _)| held.xxh3);
-        if let Some(xxh3) = there {
-            return Ok(xxh3);
+        if let Some((held, path)) = self.find(wanted)
+            && let Some(there) = held.xxh3
+        {
+            if wanted.xxh3.is_none_or(|wanted| wanted == there) {
+                return Ok(there);
+            }
+            // Of another life, or of one that took it for something else.
+            remove(&path);
         }
         crate::state::make_snapshots(&self.folder)
             .map_err(|e| Status::resource_exhausted(e.to_string()))?;
@@ -119,27 +131,29 @@ impl Held {
         Ok(xxh3)
     }
 
-    /// Sends a shard to the leader.
+    /// Sends a shard to the leader. The error is what to tell it; nothing where it does not want it any more.
     pub async fn give(
         &self,
         upstream: &Upstream,
         wanted: v1::HeldShard,
-    ) -> Result<(), v1::ShardNotHeld> {
+    ) -> Result<(), Option<v1::ShardNotHeld>> {
         let _alone = self.wire.lock().await;
         let sent = self.send(upstream, &wanted).await;
         sent.map_err(|status| {
             let copied = self.find(&wanted).filter(|(s, _)| s.xxh3.is_some());
-            // A link that broke says nothing of it, nor does a leader without room; and there may be no
-            // other copy.
-            let wrong = matches!(status.code(), Code::DataLoss | Code::InvalidArgument);
+            // A link that broke says nothing of it, nor does a leader without room, or one that wants it no more;
+            // and there may be no other copy.
+            let wrong = status.code() == Code::DataLoss;
             if let Some((_, path)) = copied.filter(|_| wrong) {
                 // It is not what its name says: nobody is to count on it.
                 remove(&path);
             }
-            v1::ShardNotHeld {
+            // The leader wants it no more: nothing is said of what is here as before.
+            let wanted_no_more = status.code() == Code::FailedPrecondition;
+            (!wanted_no_more).then(|| v1::ShardNotHeld {
                 shard: Some(wanted),
                 reason: status.message().to_owned(),
-            }
+            })
         })
     }
 
@@ -181,6 +195,12 @@ impl Held {
             let undone = held.step >= shard.step && held.generation < shard.generation;
             if held.xxh3.is_some() && (held.step < order.oldest || undone) {
                 remove(&path);
+            }
+        }
+        // Left by a daemon that died meanwhile: one copy is made at a time.
+        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with("incoming-") {
+                remove(&entry.path());
             }
         }
     }

@@ -58,7 +58,7 @@ impl Actor {
         };
         let held = self.held.clone();
         tokio::spawn(async move {
-            if let Err(not_held) = held.give(&upstream, shard).await {
+            if let Err(Some(not_held)) = held.give(&upstream, shard).await {
                 let body = Some(Up::NotHeld(not_held));
                 let _ = up.send(v1::NodeMessage { body });
             }

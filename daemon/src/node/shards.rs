@@ -14,13 +14,18 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use tokio::sync::Mutex;
+use tokio::time::timeout;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 use xxhash_rust::xxh3::Xxh3;
 
 const PREFIX: &str = "fetched-";
+/// How long a shard may take, and the bytes a second that it has to come with beyond that.
+const LEAST_TIME: Duration = Duration::from_secs(60);
+const SLOWEST: u64 = 10_000_000;
 
 /// Digest and size name a shard's content.
 type Content = (u64, u64);
@@ -242,10 +247,24 @@ pub(super) async fn receive(
     path: &Path,
 ) -> Result<u64, Status> {
     let temporary = path.with_extension("part");
-    let mut file = File::create(&temporary).map_err(failed(&temporary))?;
+    let most = LEAST_TIME + Duration::from_secs(shard.bytes / SLOWEST);
+    let receiving = timeout(most, write_parts(&mut parts, shard, &temporary));
+    let slow = |_| Status::unavailable(format!("it did not come within {} s", most.as_secs()));
+    let received = receiving.await.map_err(slow).and_then(|written| written);
+    let digest = received.inspect_err(|_| drop(fs::remove_file(&temporary)))?;
+    fs::rename(&temporary, path).map_err(failed(path))?;
+    Ok(digest)
+}
+
+async fn write_parts(
+    parts: &mut Streaming<v1::ShardPart>,
+    shard: &v1::SnapshotReply,
+    temporary: &Path,
+) -> Result<u64, Status> {
+    let mut file = File::create(temporary).map_err(failed(temporary))?;
     let (mut hash, mut bytes, mut sent) = (Xxh3::new(), 0, None);
     let mut named = shard.blake3.as_ref().map(|_| blake3::Hasher::new());
-    while let Some(part) = Exchange::next(&mut parts).await? {
+    while let Some(part) = Exchange::next(parts).await? {
         bytes += part.data.len() as u64;
         if bytes > shard.bytes {
             break;
@@ -255,7 +274,7 @@ pub(super) async fn receive(
             named.update(&part.data);
         }
         sent = part.xxh3;
-        file.write_all(&part.data).map_err(failed(&temporary))?;
+        file.write_all(&part.data).map_err(failed(temporary))?;
     }
     // The giver's own digest where none was known before: the network is checked all the same.
     let content = sent.map(|sent| (shard.xxh3.unwrap_or(sent), shard.bytes));
@@ -268,7 +287,6 @@ pub(super) async fn receive(
         );
         return Err(Status::data_loss(text));
     }
-    fs::rename(&temporary, path).map_err(failed(path))?;
     Ok(digest)
 }
 

@@ -40,7 +40,7 @@ pub use proven::{Proven, TokenId};
 pub use sealed::{IN_ALL, OF_ONE_ADDRESS, PATIENCE, Peer, proven_connections, sealed};
 pub use service::{Joined, NodeHostService, Orders};
 pub use sessions::{SESSION_HEADER, SessionCheck, Sessions};
-pub use shards::{Brought, Expected, ShardError, Shards};
+pub use shards::{Brought, Expected, Pinned, ShardError, Shards};
 pub use wanted::RankThere;
 
 use std::time::Duration;

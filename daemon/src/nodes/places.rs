@@ -78,7 +78,7 @@ impl Bringing {
         Ok(brought)
     }
 
-    /// Nobody asks for steps before this one any more, nor for those of other gangs at later ones.
+    /// Nobody asks for steps before this one any more.
     pub fn forget_before(&self, oldest: Step) {
         self.lock().retain(|key, _| key.step >= oldest);
     }

@@ -104,9 +104,11 @@ impl From<ShardError> for Status {
             }
             // Asked again over the next link.
             ShardError::OnItsWay { .. } => Status::unavailable(error.to_string()),
-            ShardError::Torn { .. }
-            | ShardError::Outside { .. }
-            | ShardError::Unexpected { .. } => Status::invalid_argument(error.to_string()),
+            ShardError::Torn { .. } | ShardError::Outside { .. } => {
+                Status::invalid_argument(error.to_string())
+            }
+            // Whoever wanted it is gone: it says nothing of the shard.
+            ShardError::Unexpected { .. } => Status::failed_precondition(error.to_string()),
         }
     }
 }
@@ -147,7 +149,7 @@ fn named(name: &str) -> Result<(), Status> {
 
 impl NodeHostService {
     async fn serve(self, mut up: UpStream, down: DownSender, (name, from): (String, String)) {
-        let standing = match self.greet(&mut up, &down).await {
+        let mut standing = match self.greet(&mut up, &down).await {
             Ok(standing) => standing,
             Err(status) => {
                 tracing::warn!("node {name} from {from} was refused: {}", status.message());
@@ -168,7 +170,7 @@ impl NodeHostService {
         let (orders, mut ordered) = mpsc::unbounded_channel();
         // Where there is nobody else to go to, silence says nothing.
         let beats = standing.hears_beats && self.epoch > 0;
-        let identity = self.among_nodes(&name, &standing);
+        let identity = self.among_nodes(&name, &mut standing);
         let joined = Joined {
             name: name.clone(),
             from,
@@ -204,12 +206,17 @@ impl NodeHostService {
     }
 
     /// By what other nodes know this one; nothing where it gives them nothing.
-    fn among_nodes(&self, name: &str, standing: &v1::NodeStanding) -> String {
-        if standing.shards.parse::<SocketAddr>().is_err() {
+    fn among_nodes(&self, name: &str, standing: &mut v1::NodeStanding) -> String {
+        let at = standing.shards.parse::<SocketAddr>().ok();
+        // Where its roles are reached, and nowhere else: others connect to it.
+        let is_its = at.is_some_and(|at| standing.advertise.parse() == Ok(at.ip()));
+        if !is_its {
+            standing.shards.clear();
             return String::new();
         }
         let made = self.members.certify_among_nodes(name, unix_ms());
         made.unwrap_or_else(|error| {
+            standing.shards.clear();
             tracing::warn!("shards of {name} go through this leader: it has no certificate for other nodes: {error}");
             String::new()
         })

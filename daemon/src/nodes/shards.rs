@@ -107,6 +107,8 @@ pub struct Shards {
     places: Places,
     /// Who brings what.
     bringing: Bringing,
+    /// How often each step is pinned.
+    pinned: Arc<Mutex<HashMap<u64, usize>>>,
     /// ShardDigests of what was read from here, whole.
     read: Arc<Mutex<HashMap<ReadKey, ShardDigests>>>,
 }
@@ -122,6 +124,7 @@ impl Shards {
             wanted: Wanted::default(),
             places: Places::default(),
             bringing: Bringing::default(),
+            pinned: Arc::default(),
             read: Arc::default(),
         }
     }
@@ -266,8 +269,20 @@ impl Shards {
         }
     }
 
+    /// The shards of a step stay for as long as this lives: they come here, and are written.
+    pub fn pin(&self, step: u64) -> Pinned {
+        *self.pins().entry(step).or_default() += 1;
+        let shards = self.clone();
+        Pinned { shards, step }
+    }
+
+    fn pins(&self) -> MutexGuard<'_, HashMap<u64, usize>> {
+        // A count is whole, whoever panicked.
+        self.pinned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Removes kept shards of steps before `oldest`, and those up to `newest` that are not in use:
-    /// of gangs that are over. Those after `newest` may be on their way.
+    /// of gangs that are over. Those after `newest` may be on their way, and those of pinned steps are.
     pub fn tidy(&self, oldest: u64, newest: u64, in_use: &[PathBuf]) {
         self.read().retain(|(_, step, _), _| *step >= oldest);
         self.bringing.forget_before(Step(oldest));
@@ -279,10 +294,32 @@ impl Shards {
             let Some(step) = step_of(&entry.file_name().to_string_lossy()) else {
                 continue;
             };
+            if self.pins().contains_key(&step) {
+                continue;
+            }
             let path = entry.path();
             if step < oldest || step <= newest && !in_use.contains(&path) {
                 // Whoever removed it before did the same.
                 let _ = fs::remove_file(path);
+            }
+        }
+    }
+}
+
+/// Keeps the shards of a step where they are.
+#[derive(Debug)]
+pub struct Pinned {
+    shards: Shards,
+    step: u64,
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let mut pins = self.shards.pins();
+        if let Some(count) = pins.get_mut(&self.step) {
+            *count -= 1;
+            if *count == 0 {
+                pins.remove(&self.step);
             }
         }
     }
@@ -537,6 +574,26 @@ mod tests {
         assert!(shards.has(ours.to_str().unwrap()));
         fs::remove_file(&ours).unwrap();
         assert!(!shards.has(ours.to_str().unwrap()));
+    }
+
+    #[test]
+    fn shards_of_a_step_that_is_gathered_stay_until_it_is_written() {
+        let temp = tempfile::tempdir().unwrap();
+        let shards = shards(temp.path());
+        let folder = temp.path().join("shm");
+        let names = ["kept-3-0-0.shard", "kept-3-1-0.7-1.part"];
+        for name in names {
+            fs::write(folder.join(name), b"x").unwrap();
+        }
+        let there = || names.map(|name| folder.join(name).exists());
+        let (pinned, again) = (shards.pin(3), shards.pin(3));
+        shards.tidy(5, 6, &[]);
+        drop(pinned);
+        shards.tidy(5, 6, &[]);
+        assert_eq!(there(), [true, true]);
+        drop(again);
+        shards.tidy(5, 6, &[]);
+        assert_eq!(there(), [false, false]);
     }
 
     #[test]

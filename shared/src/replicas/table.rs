@@ -150,6 +150,45 @@ impl Table {
         self.place();
     }
 
+    /// Whether this node was asked to hold a shard, and has not answered.
+    pub fn was_asked(&self, name: &str, key: ShardKey) -> bool {
+        let shard = self.shards.get(&key);
+        shard.is_some_and(|shard| shard.asked.as_deref() == Some(name))
+    }
+
+    /// Copies of a step that could not be made may be asked for again, of anybody.
+    pub fn again(&mut self, step: Step) {
+        for (_, shard) in self.shards.iter_mut().filter(|(key, _)| key.step == step) {
+            shard.tries = 0;
+            shard.refused.clear();
+        }
+        self.place();
+    }
+
+    /// Nobody can be told now to give this node what it is to hold: it is asked again when that has changed.
+    pub fn postponed(&mut self, name: &str, key: ShardKey) {
+        if let Some(shard) = self.shards.get_mut(&key) {
+            shard.asked.take_if(|asked| asked == name);
+        }
+    }
+
+    /// This node can be given a shard by nobody, whatever is tried.
+    pub fn cannot(&mut self, name: &str, key: ShardKey) {
+        if let Some(shard) = self.shards.get_mut(&key) {
+            shard.asked.take_if(|asked| asked == name);
+            // Asked again for want of another: that is a try.
+            if !shard.refused.insert(name.to_owned()) {
+                shard.tries += 1;
+            }
+        }
+        self.place_those([key]);
+    }
+
+    /// Nodes that there are.
+    pub fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// A node holds a shard, whole.
     pub fn held(&mut self, name: &str, key: ShardKey, xxh3: u64) {
         self.hold(name, key);
@@ -236,6 +275,7 @@ impl Table {
         for shard in self.shards.values_mut() {
             shard.asked.take_if(|asked| asked == name);
             shard.refused.remove(name);
+            shard.tries = 0;
         }
     }
 

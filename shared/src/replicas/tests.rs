@@ -228,6 +228,50 @@ fn only_the_last_two_steps_are_held_and_a_gang_that_went_back_forgets_the_later_
 }
 
 #[test]
+fn what_nobody_can_give_at_the_moment_is_no_try_and_is_ordered_again_when_a_node_joins() {
+    let mut table = table(&[place("b", "", ""), place("c", "", "")]);
+    snapshot(&mut table, 1, &["b"]);
+    assert_eq!(orders(&mut table), [order("c", 1, 0)]);
+    assert!(table.was_asked("c", key(1, 0)) && !table.was_asked("a", key(1, 0)));
+    table.postponed("c", key(1, 0));
+    assert!(!table.is_on_its_way(key(1, 0)));
+    assert_eq!(orders(&mut table), []);
+    table.joined(place("b", "", ""), [key(1, 0)]);
+    assert_eq!(orders(&mut table), [order("c", 1, 0)]);
+}
+
+#[test]
+fn tries_that_are_used_up_are_given_back_when_it_is_asked_for_again() {
+    let mut table = table(&[place("b", "", "")]);
+    snapshot(&mut table, 1, &["a"]);
+    while let [(node, ..)] = orders(&mut table).as_slice() {
+        table.not_held(node, key(1, 0));
+    }
+    assert_eq!(table.safety(Step(1)), Safety::Short);
+    table.again(Step(1));
+    assert_eq!(orders(&mut table), [order("b", 1, 0)]);
+}
+
+#[test]
+fn nodes_that_nobody_can_give_anything_cost_no_try_while_there_is_another() {
+    let names = ["b", "c", "d", "e"];
+    let mut table = table(&names.map(|name| place(name, "", "")));
+    table.snapshot(Step(1), Generation(1), [(vec!["a".to_owned()], content(1))]);
+    for old in ["b", "c", "d"] {
+        assert_eq!(orders(&mut table), [order(old, 1, 0)]);
+        table.cannot(old, key(1, 0));
+    }
+    assert_eq!(orders(&mut table), [order("e", 1, 0)]);
+    table.not_held("e", key(1, 0));
+    // With nobody else they are asked again, so often only.
+    for _ in 0..2 {
+        let [(again, ..)] = orders(&mut table).try_into().unwrap();
+        table.cannot(&again, key(1, 0));
+    }
+    assert_eq!(orders(&mut table), []);
+}
+
+#[test]
 fn of_many_ranks_each_node_holds_as_much_as_the_others() {
     let names: Vec<String> = (0..50).map(|n| format!("n{n:02}")).collect();
     let nodes: Vec<Place> = names.iter().map(|name| place(name, "x", "1")).collect();

@@ -26,6 +26,10 @@ const REJOIN: Duration = Duration::from_secs(10);
 /// How long a node may send nothing of a shard that it was told to bring back.
 const SILENCE: Duration = Duration::from_secs(10);
 
+/// How long a shard may take, and the bytes a second that it has to come with beyond that.
+const LEAST_TIME: Duration = Duration::from_secs(60);
+const SLOWEST: u64 = 10_000_000;
+
 /// Who holds what, as nodes tell it.
 #[derive(Clone, Debug, Default)]
 pub struct PeerView {
@@ -214,12 +218,15 @@ impl PeerMemory {
             }),
         };
         let body = Some(Down::Give(give));
+        let most = LEAST_TIME + Duration::from_secs(shard.bytes / SLOWEST);
         let left = || "it left".to_owned();
         let order = holder.orders.send(v1::LeaderMessage { body });
         order.map_err(|_| left())?;
         let arriving = async {
             tokio::select! {
-                here = patient(&mut expected) => here,
+                here = timeout(most, patient(&mut expected)) => {
+                    here.unwrap_or_else(|_| Err(format!("it did not come within {most:?}")))
+                }
                 () = holder.orders.closed() => Err(left()),
                 () = self.refused(key, &holder.name) => Err("it does not have it any more".to_owned()),
             }
@@ -337,6 +344,7 @@ mod tests {
         let snapshot = SnapshotShards {
             generation: Generation(1),
             shards: vec![lost],
+            homes: Vec::new(),
         };
         let (orders, mut given) = mpsc::unbounded_channel();
         let holder = PeerHolder {

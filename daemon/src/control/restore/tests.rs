@@ -374,7 +374,17 @@ async fn memory_that_is_gone_gives_way_to_the_verified_checkpoint_on_disk() {
     std::fs::write(&slot, b"state").unwrap();
     let memory = |shards: Vec<v1::SnapshotReply>| {
         let generation = Generation(1);
-        Memory::new([(Step(2), SnapshotShards { generation, shards })].into())
+        Memory::new(
+            [(
+                Step(2),
+                SnapshotShards {
+                    generation,
+                    shards,
+                    homes: Vec::new(),
+                },
+            )]
+            .into(),
+        )
     };
     let whole = memory(vec![reply(&slot)]);
     assert_eq!(whole.steps(Step(9)).await.unwrap(), [Step(2)]);
