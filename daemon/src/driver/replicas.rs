@@ -290,19 +290,27 @@ impl Driver {
             return;
         };
         let (key, blake3) = (key_of(shard), <[u8; 32]>::try_from(sent.blake3.as_slice()));
-        let is_here = self
+        let Some(shard) = self
             .shard_of(key)
-            .is_some_and(|shard| !shard.path.is_empty());
-        if is_here || !self.is_home(key, &place.name) {
+            .filter(|_| self.is_home(key, &place.name))
+        else {
             return;
+        };
+        if shard.path.is_empty() {
+            let of = (key.step, key.generation, key.rank);
+            self.snapshots.named(of, (xxh3, blake3.ok()));
         }
-        let of = (key.step, key.generation, key.rank);
-        self.snapshots.named(of, (xxh3, blake3.ok()));
-        for name in self.replicas.others_than(key, xxh3) {
+        // Of what was brought here it is known what it has.
+        self.count_unproven(key, self.digest_of(key).unwrap_or(xxh3));
+    }
+
+    /// It is known now what a shard has: who said to hold it before is judged by that.
+    fn count_unproven(&mut self, key: ShardKey, known: u64) {
+        for name in self.replicas.others_than(key, known) {
             self.replicas.does_not_hold(&name, key);
         }
         for (name, said) in self.replicas.take_unproven(key) {
-            self.count_held(&name, key, (said, xxh3));
+            self.count_held(&name, key, (said, known));
         }
         self.show_holders_of(key);
         self.order_copies();
@@ -352,8 +360,10 @@ impl Driver {
         if let (Some(leader), Some(xxh3)) = (self.leaders_place(), xxh3) {
             self.replicas.holds(&leader.name, key, xxh3, xxh3);
         }
-        self.show_holders_of(key);
-        self.order_copies();
+        match xxh3 {
+            Some(known) => self.count_unproven(key, known),
+            None => self.order_copies(),
+        }
     }
 
     /// A shard could not be brought to this machine.

@@ -58,7 +58,8 @@ impl Driver {
         if !self.is_safe((step, since), task.generation) {
             return;
         }
-        if self.is_lonely(step) != self.replicas.given_up {
+        let waits = self.parts.job.checkpoint.publish_after != PublishAfter::Disk;
+        if waits && self.is_lonely(step) != self.replicas.given_up {
             self.replicas.given_up = !self.replicas.given_up;
             let safety = match self.replicas.given_up {
                 true => Safety::Short,

@@ -40,7 +40,7 @@ struct StoredShard {
     generation: Generation,
     shard: v1::SnapshotReply,
     /// Absent in those of earlier builds.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     home: String,
 }
 
@@ -152,7 +152,10 @@ impl Snapshots {
         snapshot.generation = stored.generation;
         let next = snapshot.shards.len() == rank as usize;
         snapshot.shards.push(stored.shard);
-        snapshot.homes.push(stored.home);
+        if !stored.home.is_empty() {
+            snapshot.homes.resize(rank as usize, String::new());
+            snapshot.homes.push(stored.home);
+        }
         next
     }
 

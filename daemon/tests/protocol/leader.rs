@@ -458,8 +458,8 @@ async fn a_node_sends_what_is_waited_for_from_it_and_nothing_else_is_kept() {
     let memory = leader.temp.path().join("shm");
     let lies_there = || std::fs::read_dir(&memory).unwrap().count();
     // Nobody trains, and nothing was asked for.
-    assert_eq!(send(shard(7, 3, 5), &of_b).await, Code::InvalidArgument);
-    assert_eq!(send(shard(0, 3, 5), &of_b).await, Code::InvalidArgument);
+    assert_eq!(send(shard(7, 3, 5), &of_b).await, Code::FailedPrecondition);
+    assert_eq!(send(shard(0, 3, 5), &of_b).await, Code::FailedPrecondition);
     let there = RankThere {
         incarnation: 7,
         rank: 1,
@@ -467,18 +467,18 @@ async fn a_node_sends_what_is_waited_for_from_it_and_nothing_else_is_kept() {
         bytes: None,
     };
     leader.shards.expect_of_gang(3..=3, vec![there]);
-    assert_eq!(send(shard(7, 3, 5), &of_c).await, Code::InvalidArgument);
-    assert_eq!(send(shard(7, 9, 5), &of_b).await, Code::InvalidArgument);
-    assert_eq!(send(shard(8, 3, 5), &of_b).await, Code::InvalidArgument);
+    assert_eq!(send(shard(7, 3, 5), &of_c).await, Code::FailedPrecondition);
+    assert_eq!(send(shard(7, 9, 5), &of_b).await, Code::FailedPrecondition);
+    assert_eq!(send(shard(8, 3, 5), &of_b).await, Code::FailedPrecondition);
     let vast = shard(7, 3, 1 << 50);
     assert_eq!(send(vast, &of_b).await, Code::ResourceExhausted);
     assert_eq!(lies_there(), 0);
     assert_eq!(send(shard(7, 3, 5), &of_b).await, Code::Ok);
     let asked = leader.shards.expect((3, 1), "c", 5);
-    assert_eq!(send(shard(0, 3, 5), &of_b).await, Code::InvalidArgument);
+    assert_eq!(send(shard(0, 3, 5), &of_b).await, Code::FailedPrecondition);
     assert_eq!(send(shard(0, 3, 5), &of_c).await, Code::Ok);
     drop(asked);
-    assert_eq!(send(shard(0, 3, 5), &of_c).await, Code::InvalidArgument);
+    assert_eq!(send(shard(0, 3, 5), &of_c).await, Code::FailedPrecondition);
     assert_eq!(lies_there(), 2);
 }
 
