@@ -37,8 +37,8 @@ pub trait Register: Send + Sync {
     /// Moves the log's head from one position to the next. Asking for the same again is fine.
     fn register<'a>(&'a self, from: &'a Position, to: &'a Position) -> BoxFuture<'a, Fate>;
 
-    /// What is done when another controller leads: nothing more may be said in this one's name. It comes back only where the
-    /// place was given up before, and the program ends.
+    /// What is done when another controller leads: nothing more may be said in this one's name. A controller's own does not
+    /// come back.
     fn step_down(&self, why: &str);
 }
 

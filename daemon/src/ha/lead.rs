@@ -222,9 +222,13 @@ impl Register for Lead {
     }
 
     fn step_down(&self, why: &str) {
-        // What is refused since the place was given up is nobody's, and the program ends.
         if !self.resigned.load(Ordering::Acquire) {
             begin_anew(why);
+        }
+        // The place was given up, and the program ends in a moment. Whoever writes waits for that: a write that fails ends the
+        // job's roles, with which another controller goes on.
+        loop {
+            std::thread::park();
         }
     }
 }
