@@ -425,7 +425,7 @@ impl World {
             kept.counts.insert(role, count.unwrap_or(0));
         }
         if self.begun_anew {
-            self.checker.verdicts_begin_anew();
+            self.checker.begin_anew();
         }
         if unsure || self.begun_anew {
             if unsure {

@@ -213,8 +213,12 @@ impl Checker {
     }
 
     /// A stopped job goes on.
-    pub(super) fn verdicts_begin_anew(&mut self) {
+    pub(super) fn begin_anew(&mut self) {
         self.verdicts.begin_anew();
+        // Its machines are new to it: it knows nothing of what they announced before.
+        self.announced.clear();
+        self.drained.clear();
+        self.leaving.clear();
     }
 
     /// What the controller is about to be told; `stored` are the trajectories whose rewards are on disk.
