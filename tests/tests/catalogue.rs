@@ -29,7 +29,7 @@ fn fails_without(name: &str, rule: &str) {
 fn fails_without_on(dir: &TempDir, name: &str, rule: &str, more: &[(&str, &Path)]) {
     let Run { out, json } = run(dir, name, &["--without", rule], more);
     assert_eq!(out.status.code(), Some(1), "{}", said(&out));
-    let expectation = format!("rule {rule}");
+    let expectation = format!("rule = \"{rule}\"");
     let all = json["series"][0]["expectations"].as_array();
     let verdict = all.unwrap().iter().find(|e| e["text"] == expectation);
     let held = verdict.unwrap_or_else(|| panic!("{name} does not expect `{expectation}`"));
@@ -209,8 +209,8 @@ fn every_rule_is_shown_by_a_drill_that_expects_it_and_fails_without_it() {
         let drill = drills.iter().find(|d| d["name"] == name).unwrap();
         let expects = drill["expect"].as_array().unwrap();
         assert!(
-            expects.contains(&format!("rule {rule}").into()),
-            "{name} does not expect `rule {rule}`"
+            expects.contains(&format!("rule = \"{rule}\"").into()),
+            "{name} does not expect the rule `{rule}`"
         );
     }
 }

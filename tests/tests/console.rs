@@ -156,7 +156,7 @@ fn a_drill_run_from_the_drills_screen_strikes_real_jobs_and_shows_what_held() {
          runs = [{{ name = \"none\" }}, {{ name = \"role\", policy = \"role\" }}]\n\
          faults = [{{ kind = \"kill\", role = \"trainer\", at_step = 1.5 }}]\n\
          [[series]]\nname = \"sync\"\n\
-         expect = [\"restarts_role >= 1\", \"restarts_role >= 1000\"]\n",
+         expect = {{ compare = [\"restarts_role >= 1\", \"restarts_role >= 1000\"] }}\n",
         job.display()
     );
     std::fs::write(folder.path().join("one.toml"), drill).unwrap();

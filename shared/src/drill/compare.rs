@@ -7,7 +7,6 @@
 //!  factor     = number | metric | "(" sum ")"
 //! ```
 use super::expect::{METRICS, Verdict, WEIGHTS_IDENTICAL, metric};
-use super::phrase::hint;
 use crate::job::list;
 use crate::nearest::nearest;
 use std::collections::BTreeMap;
@@ -45,25 +44,18 @@ enum Token {
 
 /// Reads one; the error says what is wrong and what to write.
 pub(super) fn comparison(text: &str, runs: &[&str]) -> Result<Comparison, String> {
-    if text == "weights identical" {
-        return comparison(WEIGHTS_IDENTICAL, runs);
-    }
-    let wrong = |why: String| match text.contains(['<', '>']) {
-        true => why,
-        false => hint(text).unwrap_or(why),
-    };
     let mut parser = Parser {
-        tokens: tokens(text).map_err(wrong)?,
+        tokens: tokens(text)?,
         at: 0,
         runs,
     };
-    let left = parser.sum().map_err(wrong)?;
+    let left = parser.sum()?;
     let (compare, right) = match parser.next() {
         None if left == Expr::Metric(WEIGHTS_IDENTICAL.to_owned()) => {
             (Compare::AtLeast, Expr::Number(1.0))
         }
         Some(Token::Compare(compare)) => (compare, parser.sum()?),
-        _ => return Err(wrong("compare two sides with >=, <=, > or <".to_owned())),
+        _ => return Err("compare two sides with >=, <=, > or <".to_owned()),
     };
     match parser.next() {
         None => Ok(Comparison {

@@ -109,6 +109,12 @@ pub enum DrillProblem {
         /// How many fit.
         most: u64,
     },
+    /// Expectations as a list of sentences, which former builds read.
+    #[error("`expect` is a list of sentences, and a table is read now; write `expect = {table}`")]
+    Sentences {
+        /// The table that says the same.
+        table: String,
+    },
     /// Expectations beside series.
     #[error("`expect` stands beside `series`; write it into each of them")]
     Expects,

@@ -1,9 +1,5 @@
-//! Expectations: what operators call it (see [`super::phrase`]), or a comparison of figures (see
+//! Expectations: of each run (see [`super::phrase`]), or of several, as a comparison of figures (see
 //! [`super::compare`]).
-//!
-//! ```text
-//!  expectation = [run ": "] phrase  |  comparison
-//! ```
 use super::compare::{Comparison, comparison};
 use super::facts::{Facts, Measured};
 use super::phrase::{Found, Phrase};
@@ -32,7 +28,7 @@ pub fn metric(what: &str, run: &str) -> String {
 pub struct Expectation {
     /// As written.
     pub text: String,
-    what: What,
+    pub(super) what: What,
 }
 
 /// What came out.
@@ -48,33 +44,21 @@ pub struct Verdict {
     pub found: String,
 }
 
+/// What is expected, read.
 #[derive(Clone, Debug, PartialEq)]
-enum What {
+pub(super) enum What {
+    /// Of the run of that name, else of each that was struck.
     Phrase { run: Option<String>, phrase: Phrase },
+    /// Of the figures of several runs.
     Comparison(Comparison),
 }
 
 impl Expectation {
-    /// Reads one; the error says what is wrong and what to write.
-    pub fn parse(text: &str, runs: &[&str]) -> Result<Self, String> {
-        let written = text.trim();
-        let of_run = written
-            .split_once(':')
-            .map(|(run, rest)| (run.trim(), rest));
-        let (run, rest) = match of_run.filter(|(run, _)| runs.contains(run)) {
-            Some((run, rest)) => (Some(run.to_owned()), rest.trim()),
-            None => (None, written),
-        };
-        let what = match Phrase::parse(rest) {
-            Some(phrase) => What::Phrase {
-                run,
-                phrase: phrase?,
-            },
-            None => What::Comparison(comparison(written, runs)?),
-        };
+    /// A comparison of figures of these runs; the error says what is wrong and what to write.
+    pub fn comparison(text: &str, runs: &[&str]) -> Result<Self, String> {
         Ok(Self {
             text: text.to_owned(),
-            what,
+            what: What::Comparison(comparison(text, runs)?),
         })
     }
 

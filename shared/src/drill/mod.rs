@@ -13,10 +13,12 @@ mod compare;
 mod entry;
 mod error;
 mod expect;
+mod expected;
 mod facts;
 mod phrase;
 mod plan;
 mod schedule;
+mod sentences;
 
 #[cfg(test)]
 mod tests;
@@ -25,12 +27,14 @@ mod tests_words;
 
 pub use error::{DrillError, DrillProblem};
 pub use expect::{Expectation, METRICS, Verdict, WEIGHTS_IDENTICAL, metric};
+pub use expected::EXPECTATIONS;
 pub use facts::{End, Facts, Measured, Recovery};
-pub use phrase::{PHRASES, duration};
+pub use phrase::duration;
 pub use plan::{Plan, RunPlan, SeriesPlan};
 pub use schedule::{After, Ground, Moment, Strike, Whom};
 
 use crate::job::{Document, JobError, Location, Policy, from_toml};
+use expected::Expected;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -65,8 +69,7 @@ pub struct Drill {
     #[serde(default)]
     series: Vec<Series>,
     /// What must come out, where there is no series.
-    #[serde(default)]
-    expect: Vec<String>,
+    expect: Option<Expected>,
     /// The rows of the fault tables that it rehearses.
     #[serde(default)]
     pub covers: Vec<String>,
@@ -126,7 +129,7 @@ struct Series {
     set: toml::Table,
     /// What must come out.
     #[serde(default)]
-    expect: Vec<String>,
+    expect: Expected,
 }
 
 /// The text, to name places in it.
@@ -144,12 +147,13 @@ impl Drill {
             text: text.to_owned(),
         };
         // A file of another version is called that, whatever else this build does not know in it.
-        let version = text.parse::<toml::Table>().ok();
-        let version = version
-            .as_ref()
-            .and_then(|t| t.get("version")?.as_integer());
+        let table = text.parse::<toml::Table>().unwrap_or_default();
+        let version = table.get("version").and_then(toml::Value::as_integer);
         if let Some(found) = version.filter(|v| *v != VERSION) {
             return Err(source.refuse("version", DrillProblem::Version { found }));
+        }
+        if let Some((key, table)) = sentences::instead(&table) {
+            return Err(source.refuse(&key, DrillProblem::Sentences { table }));
         }
         let document = Document::parse(text);
         let mut drill: Self = toml::from_str(text).map_err(|e| {
@@ -181,7 +185,7 @@ impl Drill {
     /// A drill with expectations of its own has one series, which needs no name.
     fn one_series(&mut self) -> Result<(), DrillError> {
         if !self.series.is_empty() {
-            return match self.expect.is_empty() {
+            return match self.expect.is_none() {
                 true => Ok(()),
                 false => Err(self.refuse("expect", DrillProblem::Expects)),
             };
@@ -189,16 +193,16 @@ impl Drill {
         self.series.push(Series {
             name: ONLY.to_owned(),
             set: toml::Table::new(),
-            expect: self.expect.clone(),
+            expect: self.expect.clone().unwrap_or_default(),
         });
         Ok(())
     }
 
-    /// The key of an expectation, to name its place.
-    fn expect_key(&self, series: usize, n: usize) -> String {
-        match self.expect.is_empty() {
-            true => format!("series.{series}.expect.{n}"),
-            false => format!("expect.{n}"),
+    /// The whole key of an expectation, to name its place.
+    fn expect_key(&self, series: usize, key: &str) -> String {
+        match self.expect.is_none() {
+            true => format!("series.{series}.expect.{key}"),
+            false => format!("expect.{key}"),
         }
     }
 

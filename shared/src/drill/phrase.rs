@@ -1,56 +1,13 @@
-//! Expectations in an operator's words: `role restart`, `recovered within 20 s`, `nothing lost`.
-//!
-//! ```text
-//!  [RUN ": "] phrase        without RUN: every run that was struck
-//! ```
+//! What can be expected of one run, and how it is held against what the run left.
 use super::facts::{End, Facts, Recovery};
 use crate::core::RULES;
 use crate::nearest::nearest;
 use std::time::Duration;
 
-/// Each form with what it means, for help and for messages.
-pub const PHRASES: [(&str, &str); 14] = [
-    (
-        "role restart",
-        "faults restarted roles, never the whole task",
-    ),
-    ("task restart", "a fault restarted the whole task"),
-    ("no restart", "nothing was restarted"),
-    ("N restarts", "so many incidents"),
-    (
-        "recovered within T",
-        "every recovery was over so soon after its fault",
-    ),
-    ("detected within T", "every fault was found so soon"),
-    ("ETTR at least X", "of the whole run"),
-    ("goodput at least X", "of the whole run"),
-    (
-        "nothing lost",
-        "the store is whole, no trajectory was lost or consumed twice",
-    ),
-    (
-        "training goes on",
-        "steps were committed after the last fault",
-    ),
-    (
-        "rule NAME",
-        "that rule found something: a fault, or what it only says",
-    ),
-    (
-        "event KIND: WORDS",
-        "an event of that kind with those words (the words may be left out)",
-    ),
-    (
-        "weights identical",
-        "all runs ended with the same weights (mode sync)",
-    ),
-    ("job fails", "the job ends with a failure"),
-];
-
 /// What must be so.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Phrase {
-    /// See [`PHRASES`].
+    /// Faults restarted roles, never the task.
     RoleRestart,
     /// A fault restarted the task.
     TaskRestart,
@@ -88,29 +45,6 @@ pub struct Found {
 }
 
 impl Phrase {
-    /// Reads one; none when the text does not begin like one.
-    pub fn parse(text: &str) -> Option<Result<Self, String>> {
-        let words: Vec<&str> = text.split_whitespace().collect();
-        Some(match words.as_slice() {
-            ["role", "restart"] => Ok(Self::RoleRestart),
-            ["task", "restart"] => Ok(Self::TaskRestart),
-            ["no", "restart"] => Ok(Self::NoRestart),
-            ["nothing", "lost"] => Ok(Self::NothingLost),
-            ["training", "goes", "on"] => Ok(Self::TrainingGoesOn),
-            ["job", "fails"] => Ok(Self::JobFails),
-            [n, "restart" | "restarts"] => whole(n).map(Self::Restarts),
-            ["recovered", "within", time @ ..] => {
-                duration(&time.concat()).map(Self::RecoveredWithin)
-            }
-            ["detected", "within", time @ ..] => duration(&time.concat()).map(Self::DetectedWithin),
-            ["ETTR", "at", "least", x] => share(x).map(Self::Ettr),
-            ["goodput", "at", "least", x] => share(x).map(Self::Goodput),
-            ["rule", name @ ..] => rule(&name.join(" ")).map(Self::Rule),
-            ["event", _, ..] => event(text),
-            _ => return None,
-        })
-    }
-
     /// Holds it against what a run left.
     pub fn check(&self, facts: &Facts) -> Found {
         let incidents = &facts.incidents;
@@ -231,18 +165,16 @@ fn rule_found(facts: &Facts, name: &str) -> Found {
     )
 }
 
-fn whole(text: &str) -> Result<u64, String> {
-    let why = || format!("`{text}` is no number of restarts; write `2 restarts`");
-    let near = || hint(&format!("{text} restart"));
-    text.parse().map_err(|_| near().unwrap_or_else(why))
+/// A share; the error says what to write.
+pub(super) fn share(value: f64) -> Result<f64, String> {
+    match (0.0..=1.0).contains(&value) {
+        true => Ok(value),
+        false => Err(format!("{value} is no share; write a number from 0 to 1")),
+    }
 }
 
-fn share(text: &str) -> Result<f64, String> {
-    let value = text.parse().ok().filter(|x| (0.0..=1.0).contains(x));
-    value.ok_or_else(|| format!("`{text}` is no share; write a number from 0 to 1"))
-}
-
-fn rule(name: &str) -> Result<String, String> {
+/// The name of a rule; the error has the nearest.
+pub(super) fn rule(name: &str) -> Result<String, String> {
     let known = || RULES.iter().map(|r| r.name);
     if known().any(|k| k == name) {
         return Ok(name.to_owned());
@@ -254,18 +186,6 @@ fn rule(name: &str) -> Result<String, String> {
             format!("there is no rule `{name}`; rules are {}", all.join(", "))
         }
     })
-}
-
-fn event(text: &str) -> Result<Phrase, String> {
-    let rest = text.trim_start().strip_prefix("event").unwrap_or(text);
-    let (kind, words) = rest.split_once(':').unwrap_or((rest, ""));
-    let (kind, words) = (kind.trim(), words.trim());
-    match kind.contains(' ') {
-        true => Err(format!(
-            "`{kind}` is no kind of event; write `event KIND: WORDS`"
-        )),
-        false => Ok(Phrase::Event(kind.to_owned(), words.to_owned())),
-    }
 }
 
 /// A time as people write it: `500ms`, `20 s`, `2min`, `1h`, `7d`.
@@ -289,10 +209,4 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     let seconds = seconds.filter(|s| (0.0..1e7).contains(s));
     let seconds = seconds.ok_or_else(|| format!("`{text}` is no time from 0 on"))?;
     Ok(Duration::from_secs_f64(seconds))
-}
-
-/// What to write instead of a text that is neither a phrase nor a comparison.
-pub fn hint(text: &str) -> Option<String> {
-    let near = nearest(text.trim(), PHRASES.iter().map(|(form, _)| *form))?;
-    Some(format!("did you mean `{near}`?"))
 }

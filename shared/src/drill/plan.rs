@@ -160,12 +160,12 @@ impl Drill {
     ) -> Result<Vec<Expectation>, DrillError> {
         let series = &self.series[at];
         let mut all = Vec::new();
-        for (n, text) in series.expect.iter().enumerate() {
-            let key = self.expect_key(at, n);
-            let parsed = Expectation::parse(text, runs).map_err(|why| {
-                let text = text.clone();
-                self.refuse(&key, DrillProblem::Expectation { text, why })
-            })?;
+        for line in series.expect.lines(runs) {
+            let key = self.expect_key(at, &line.key);
+            let text = line.text.clone();
+            let parsed = line
+                .read()
+                .map_err(|why| self.refuse(&key, DrillProblem::Expectation { text, why }))?;
             if let Some(problem) = self.incomparable(at, &parsed, mode, runs.len()) {
                 return Err(self.refuse(&key, problem));
             }

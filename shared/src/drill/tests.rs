@@ -15,12 +15,12 @@ faults = [{ kind = "kill", role = "trainer", every_steps = 10 }]
 
 [[series]]
 name = "async"
-expect = ["ettr_role - ettr_task >= 0.15", "time_role <= 0.916 * time_task"]
+expect = { compare = ["ettr_role - ettr_task >= 0.15", "time_role <= 0.916 * time_task"] }
 
 [[series]]
 name = "sync"
 set = { job.mode = "sync", job.steps = 20 }
-expect = ["weights_identical"]
+expect = { weights = "identical" }
 "#;
 
 fn plan(drill: &str) -> Result<Plan, String> {
@@ -188,7 +188,7 @@ fn weights_are_compared_in_mode_sync_only() {
 
 #[test]
 fn an_expectation_names_known_metrics_and_compares() {
-    let wrong = |text: &str| Expectation::parse(text, &["none", "role"]).unwrap_err();
+    let wrong = |text: &str| Expectation::comparison(text, &["none", "role"]).unwrap_err();
     assert!(wrong("ettr_rolle >= 1").contains("did you mean `ettr_role`"));
     assert!(wrong("ettr_role").contains("compare two sides"));
     assert!(wrong("ettr_role >=").contains("missing"));
@@ -210,7 +210,11 @@ fn a_verdict_tells_both_sides_and_what_was_not_measured_fails() {
         runs: Vec::new(),
     };
     let runs = ["none", "task", "role"];
-    let verdict = |text: &str| Expectation::parse(text, &runs).unwrap().verdict(&measured);
+    let verdict = |text: &str| {
+        Expectation::comparison(text, &runs)
+            .unwrap()
+            .verdict(&measured)
+    };
     let good = verdict("overhead_role <= overhead_task / 3");
     assert_eq!(
         (good.held, good.left, good.right),

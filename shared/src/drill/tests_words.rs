@@ -14,7 +14,7 @@ const JOB: &str = "[job]\nsteps = 9\n[data]\nprompts = \"p.jsonl\"\ntokenizer = 
 fn drill(fault: &str) -> String {
     format!(
         "# Somebody dies. The rest is for the console.\nversion = 1\nname = \"d\"\njob = \"j\"\n\
-         seed = 1\nfaults = [{{ {fault} }}]\nexpect = [\"role restart\"]\n"
+         seed = 1\nfaults = [{{ {fault} }}]\nexpect = {{ restart = \"role\" }}\n"
     )
 }
 
@@ -52,7 +52,7 @@ fn a_drill_without_runs_and_series_is_one_struck_run() {
         ("role", Policy::Role, ["b".to_owned()].as_slice())
     );
     assert_eq!(run.strikes[0].to_string(), "kill trainer-1 1.50 steps in");
-    assert_eq!(series.expect[0].text, "role restart");
+    assert_eq!(series.expect[0].text, "restart = \"role\"");
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_fault_that_cannot_be_is_refused_where_it_stands() {
 #[test]
 fn one_run_has_nothing_to_compare_its_weights_with() {
     let text = drill("kind = \"kill\", role = \"agent\", at_step = 1")
-        .replace("role restart", "weights identical")
+        .replace("restart = \"role\"", "weights = \"identical\"")
         + "set.job.mode = \"sync\"\n";
     let text = plan(&text).unwrap_err();
     assert!(text.contains("add a run without `policy`"), "{text}");
@@ -157,7 +157,7 @@ fn one_run_has_nothing_to_compare_its_weights_with() {
 #[test]
 fn expectations_beside_series_are_refused() {
     let text = drill("kind = \"kill\", role = \"agent\", at_step = 1")
-        + "[[series]]\nname = \"s\"\nexpect = []\n";
+        + "[[series]]\nname = \"s\"\nexpect = {}\n";
     let text = plan(&text).unwrap_err();
     assert!(text.contains("write it into each of them"), "{text}");
 }
@@ -212,11 +212,12 @@ fn a_drill_without_a_rule_is_the_same_with_that_rule_switched_off() {
 #[test]
 fn a_rule_that_only_says_what_it_finds_is_looked_for_among_the_events() {
     let mut facts = good();
-    assert!(!verdict("rule straggler", facts.clone()).held);
+    let straggler = "rule = 'straggler'";
+    assert!(!verdict(straggler, facts.clone()).held);
     facts
         .events
         .push(("straggler".to_owned(), "trainer-1 is one".to_owned()));
-    assert!(verdict("rule straggler", facts).held);
+    assert!(verdict(straggler, facts).held);
 }
 
 fn recovery(plan: &str, detect_ms: u64, total_ms: u64) -> Recovery {
@@ -243,6 +244,13 @@ fn good() -> Facts {
     }
 }
 
+/// Reads the keys of one `[expect]`; the first error.
+fn read(text: &str) -> Result<Vec<Expectation>, String> {
+    let expected: Expected = toml::from_str(text).map_err(|e| e.to_string())?;
+    let lines = expected.lines(&["none", "role"]);
+    lines.into_iter().map(expected::Line::read).collect()
+}
+
 fn verdict(text: &str, facts: Facts) -> Verdict {
     let free = Facts {
         end: End::Completed,
@@ -252,12 +260,14 @@ fn verdict(text: &str, facts: Facts) -> Verdict {
         figures: BTreeMap::new(),
         runs: vec![("none".to_owned(), free), ("role".to_owned(), facts)],
     };
-    let expectation = Expectation::parse(text, &["none", "role"]).unwrap();
+    let [expectation] = &read(text).unwrap()[..] else {
+        unreachable!("one expectation: {text}")
+    };
     expectation.verdict(&measured)
 }
 
 #[test]
-fn every_phrase_holds_for_what_it_says_and_not_for_the_opposite() {
+fn every_expectation_holds_for_what_it_says_and_not_for_the_opposite() {
     let bad = || Facts {
         incidents: vec![recovery(
             "restart the whole task from step 3: so",
@@ -277,81 +287,105 @@ fn every_phrase_holds_for_what_it_says_and_not_for_the_opposite() {
         ..bad()
     };
     for text in [
-        "role restart",
-        "1 restarts",
-        "recovered within 1 s",
-        "detected within 20ms",
-        "ETTR at least 0.8",
-        "goodput at least 0.5",
-        "nothing lost",
-        "training goes on",
-        "rule exit",
-        "event slot",
-        "event slot: drains",
-        "none: no restart",
+        "restart = 'role'",
+        "restarts = 1",
+        "recovered_within = '1 s'",
+        "detected_within = '20ms'",
+        "ettr_at_least = 0.8",
+        "goodput_at_least = 0.5",
+        "lost = 0",
+        "job = 'goes_on'",
+        "rule = 'exit'",
+        "event = { kind = 'slot' }",
+        "event = { kind = 'slot', words = 'drains' }",
+        "runs.none = { restart = 'none' }",
     ] {
         let found = verdict(text, good());
         assert!(found.held, "{text}: {}", found.found);
     }
     for text in [
-        "role restart",
-        "recovered within 1 s",
-        "detected within 20ms",
-        "ETTR at least 0.8",
-        "goodput at least 0.5",
-        "nothing lost",
-        "training goes on",
-        "rule numeric",
-        "event slot",
-        "no restart",
-        "2 restarts",
+        "restart = 'role'",
+        "recovered_within = '1 s'",
+        "detected_within = '20ms'",
+        "ettr_at_least = 0.8",
+        "goodput_at_least = 0.5",
+        "lost = 0",
+        "job = 'goes_on'",
+        "rule = 'numeric'",
+        "event = { kind = 'slot' }",
+        "restart = 'none'",
+        "restarts = 2",
     ] {
         let found = verdict(text, bad());
         assert!(!found.held, "{text}: {}", found.found);
     }
-    for text in ["task restart", "job fails"] {
+    for text in ["restart = 'task'", "job = 'fails'"] {
         assert!(verdict(text, bad()).held, "{text}");
         assert!(!verdict(text, good()).held, "{text}");
     }
     for text in [
-        "role restart",
-        "recovered within 1 s",
-        "detected within 1 s",
+        "restart = 'role'",
+        "recovered_within = '1s'",
+        "detected_within = '1s'",
     ] {
         assert!(!verdict(text, unstruck()).held, "{text}: nothing happened");
     }
-    assert!(!verdict("event slot: is lost", good()).held);
-    assert!(verdict("nothing lost", bad()).found.contains("I-3"));
+    assert!(!verdict("event = { kind = 'slot', words = 'is lost' }", good()).held);
+    assert!(verdict("lost = 0", bad()).found.contains("I-3"));
 }
 
 #[test]
 fn a_recovery_that_is_not_over_was_in_no_time() {
     let mut facts = good();
     facts.incidents[0].recovered = false;
-    assert!(!verdict("recovered within 1 s", facts).held);
+    assert!(!verdict("recovered_within = '1s'", facts).held);
 }
 
 #[test]
-fn a_phrase_that_is_wrong_is_refused_with_the_nearest() {
-    let wrong = |text: &str| Expectation::parse(text, &["role"]).unwrap_err();
-    assert!(wrong("rolle restart").contains("did you mean `role restart`"));
-    assert!(wrong("nothing is lost").contains("did you mean `nothing lost`"));
-    assert!(wrong("rule exits").contains("did you mean `exit`"));
-    assert!(wrong("recovered within 5 apples").contains("`500ms`"));
-    assert!(wrong("ETTR at least 80").contains("from 0 to 1"));
-    assert!(wrong("ninety-nine restarts").contains("`2 restarts`"));
-    assert!(wrong("event of lost: x").contains("event KIND"));
+fn an_expectation_that_is_wrong_is_refused_where_it_stands_with_what_to_write() {
+    for (wrong, says) in [
+        ("restar = 'role'", "did you mean `restart`"),
+        ("restart = 'rolle'", "`role`, `task` or `none`"),
+        ("rule = 'exits'", "did you mean `exit`"),
+        ("rule = ['exit', 'exits']", "did you mean `exit`"),
+        ("recovered_within = '5 apples'", "`500ms`"),
+        ("ettr_at_least = 80.0", "from 0 to 1"),
+        ("restarts = -1", "restarts"),
+        ("lost = 2", "write `lost = 0`"),
+        ("event = { kin = 'slot' }", "`kind`"),
+        ("event = 'slot'", "slot"),
+        ("job = 'ends'", "`goes_on`"),
+        ("compare = ['ettr_rolle >= 1']", "did you mean `ettr_role`"),
+        ("runs.roll = { restart = 'none' }", "did you mean `role`"),
+        ("runs.role = { compare = ['1 > 0'] }", "beside `runs`"),
+    ] {
+        let good = drill("kind = \"kill\", role = \"agent\", at_step = 1");
+        let text = plan(&good.replace("restart = \"role\"", wrong)).unwrap_err();
+        assert!(text.contains(says), "{wrong}: {text}");
+        assert!(text.contains("d.toml:7:"), "no place in: {text}");
+    }
+}
+
+#[test]
+fn sentences_are_refused_with_the_table_that_says_the_same() {
+    let good = drill("kind = \"kill\", role = \"agent\", at_step = 1");
+    let old = good.replace(
+        "{ restart = \"role\" }",
+        "[\"role restart\", \"nothing lost\"]",
+    );
+    let text = plan(&old).unwrap_err();
+    let table = "write `expect = { lost = 0, restart = \"role\" }`";
+    assert!(text.contains("d.toml:7:") && text.contains(table), "{text}");
 }
 
 #[test]
 fn the_forms_that_are_shown_are_forms_that_are_read() {
-    for (form, _) in PHRASES {
+    for (form, _) in EXPECTATIONS {
         let text = form
-            .replace("N restarts", "2 restarts")
-            .replace(" T", " 2 s")
-            .replace(" X", " 0.5")
-            .replace("NAME", "exit")
-            .replace("KIND: WORDS", "slot: drains");
-        Expectation::parse(&text, &["none", "role"]).unwrap();
+            .replace("= N", "= 2")
+            .replace("\"T\"", "\"2 s\"")
+            .replace("= X", "= 0.5")
+            .replace("NAME", "exit");
+        assert_eq!(read(&text).unwrap().len(), 1, "{text}");
     }
 }

@@ -35,9 +35,9 @@ pub struct DrillArgs {
 
 /// What a drill may expect.
 fn after_help() -> String {
-    let mut text = "Expectations:\n".to_owned();
-    for (form, means) in robust_shared::drill::PHRASES {
-        text += &format!("  {form:<20}  {means}\n");
+    let mut text = "Expectations, the keys of `[expect]`:\n".to_owned();
+    for (form, means) in robust_shared::drill::EXPECTATIONS {
+        text += &format!("  {form:<34}  {means}\n");
     }
-    text + "  and comparisons of figures, such as ettr_role - ettr_task >= 0.15"
+    text + "Those below `[expect.runs.NAME]` are of that run alone."
 }

@@ -1,7 +1,7 @@
 //! When what is expected of a rule that is switched off cannot be met any more: nobody waits for the rest.
 //!
 //! ```text
-//!  struck ── longer ago than `detected within T` allows, and no incident ──► hopeless
+//!  struck ── longer ago than `detected_within` allows, and no incident ──► hopeless
 //!     └───── every fault has its incident, and none is the rule's ─────────► hopeless
 //! ```
 //! Of a rule that only says something (an event) nothing is certain before the job is over.

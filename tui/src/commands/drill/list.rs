@@ -74,7 +74,7 @@ mod tests {
         )
         .unwrap();
         let drill = "# One dies. And more.\nversion = 1\nname = \"n\"\njob = \"job.txt\"\nseed = 1\n\
-                     covers = [\"exit\"]\nspeed = \"slow\"\nexpect = [\"no restart\"]\n\
+                     covers = [\"exit\"]\nspeed = \"slow\"\nexpect = { restart = \"none\" }\n\
                      faults = [{ kind = \"kill\", role = \"agent\", at_step = 2 }]\n";
         std::fs::write(dir.path().join("good.toml"), drill).unwrap();
         let bad = drill.replace("kill", "kil");

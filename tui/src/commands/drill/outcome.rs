@@ -293,7 +293,7 @@ pub mod tests {
         runs[2].weights = Some(weights.to_owned());
         let names = ["none", "task", "role"];
         let expect = ["ettr_role >= 0.85", "overhead_role <= overhead_task / 6"];
-        let expect = expect.map(|text| Expectation::parse(text, &names).unwrap());
+        let expect = expect.map(|text| Expectation::comparison(text, &names).unwrap());
         let plan = SeriesPlan {
             name: "sync".to_owned(),
             mode: Mode::Sync,
