@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
-"""One training program under robustd, torchrun and NVRx's ft_launcher, in turn; adds to target/bench/hosting.json.
+"""One training loop under robustd, torchrun, NVRx's ft_launcher, Ray Train and torchft, in turn.
 
-    scripts/torch.sh --run scripts/bench_launchers.py BINARIES OUT.json [--kills 5] [--runs 3]
+    scripts/torch.sh --run scripts/bench_launchers.py BINARIES OUT.json [--kills 25] [--runs 3] [--only NAME,..]
 
-Kills: rank 1 of two is killed (SIGKILL) while both train; the time until a step is done again is taken from the program's
-own lines, the same for all. It keeps its own checkpoint, so robustd has it at level `none`. Whoever has no step within a
-minute has not recovered, and is started anew. Overhead: steps that end with `commit` against steps of the same processes
-that do not, two and two, and the processor time of robustd and its shims over that of the ranks. NVRx comes from PyPI into
-a folder that goes again; where it cannot be had it is left out, and that is said.
+Kills, to peers.json beside OUT.json: rank 1 of two is killed (SIGKILL) while both train; the time until both have done a
+step again, and until the first of them has, is taken from the program's own lines, the same for all. It keeps its own
+checkpoint, so robustd has it at level `none`; with torchft the replica that lives goes on alone, and the other takes its
+state from it. Whoever has no step of both within a minute has not recovered, and is started anew. The launchers take turns,
+--round kills each, so that other work on the machine is the same for all.
+Overhead, added to OUT.json: steps that end with `commit` against steps of the same processes that do not, two and two, and
+the processor time of robustd and its shims over that of the ranks. The peers come from PyPI, pinned, into a folder that goes
+again; where they cannot be had they are left out, and that is said.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -23,10 +27,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LOOP = ROOT / "scripts/bench_loop.py"
-NVRX = ROOT / "fixtures/python/requirements-nvrx.txt"
+PEERS = ROOT / "fixtures/python/requirements-launchers.txt"
 # A step of the kills is to be short, and one of the overhead as long as tokens make it: a rank has some thousand at least.
 KILL_ROWS, STEP_ROWS, STEPS = 1024, 8192, 60
 PATIENCE_S = 60
+MARK = "ROBUST_BENCH_FOLDER"
 
 
 def spread(values):
@@ -61,27 +66,56 @@ class Torchrun:
         return [*launcher, "--max-restarts", "1000", str(LOOP), str(folder), str(steps), keeps, str(rows)], {}
 
 
-class Nvrx:
-    name = "nvrx"
+class Peer:
+    """A launcher that was installed into a folder."""
 
     def __init__(self, packages):
         self.packages = packages
 
     def command(self, folder, steps, keeps, rows):
+        """Its command, and the variables that it needs."""
+        return self.launch(folder, steps, keeps, rows), {"PYTHONPATH": str(self.packages)}
+
+
+class Nvrx(Peer):
+    name = "nvrx"
+
+    def launch(self, folder, steps, keeps, rows):
         module = "nvidia_resiliency_ext.fault_tolerance.launcher"
         launcher = [os.environ["TORCH_PYTHON"], "-m", module, "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
         launcher += ["--rdzv-endpoint", "127.0.0.1:0", "--max-restarts", "1000"]
-        return [*launcher, str(LOOP), str(folder), str(steps), keeps, str(rows)], {"PYTHONPATH": str(self.packages)}
+        return [*launcher, str(LOOP), str(folder), str(steps), keeps, str(rows)]
 
 
-def nvrx(folder):
-    """NVRx as a launcher; none where it cannot be installed."""
+class Ray(Peer):
+    name = "ray"
+
+    def launch(self, folder, steps, keeps, rows):
+        return [os.environ["TORCH_PYTHON"], str(ROOT / "scripts/bench_ray.py"), str(folder), str(steps), str(rows)]
+
+
+class Torchft(Peer):
+    name = "torchft"
+
+    def launch(self, folder, steps, keeps, rows):
+        return [os.environ["TORCH_PYTHON"], str(ROOT / "scripts/bench_torchft.py"), str(folder), str(steps), str(rows)]
+
+
+def peers(folder):
+    """The launchers that have to be installed; none where they cannot be."""
     pip = ["python3", "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:"]
-    done = subprocess.run([*pip, "--target", str(folder), "-r", str(NVRX)], capture_output=True, text=True)
+    done = subprocess.run([*pip, "--target", str(folder), "-r", str(PEERS)], capture_output=True, text=True)
     if done.returncode == 0:
-        return Nvrx(folder)
-    print(f"bench_launchers: NVRx is left out, it cannot be installed: {done.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
-    return None
+        return [Nvrx(folder), Ray(folder), Torchft(folder)]
+    print(f"bench_launchers: NVRx, Ray and torchft are left out, they cannot be installed: {done.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
+    return []
+
+
+def versions():
+    """What is measured, of what version."""
+    pinned = dict(line.split(" ")[0].split("==") for line in PEERS.read_text().splitlines() if "==" in line)
+    torch = subprocess.run([os.environ["TORCH_PYTHON"], "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True)
+    return {"torchrun": torch.stdout.strip(), "nvrx": pinned["nvidia-resiliency-ext"], "ray": pinned["ray"], "torchft": pinned["torchft"]}
 
 
 class Run:
@@ -96,7 +130,8 @@ class Run:
         self.folder = Path(self.temporary.name)
         command, more = self.launcher.command(self.folder, *self.of)
         path = os.pathsep.join(filter(None, [f"{ROOT}/python/src", more.get("PYTHONPATH")]))
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+        # A home of its own: Ray leaves a token there. The mark is what all of its processes are known by.
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, "HOME": str(self.folder), MARK: str(self.folder)}
         self.log = open(self.folder / "log", "w")
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, env=environment, start_new_session=True)
         return self
@@ -108,15 +143,18 @@ class Run:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        # Ranks in sessions of their own are not left behind by a launcher that had to be killed.
-        for pid in self.members():
-            os.kill(pid, signal.SIGKILL)
+        # What is in sessions of its own is not left behind by a launcher that had to be killed, nor what that starts meanwhile.
+        while left := self.members():
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
         self.log.close()
         self.temporary.cleanup()
 
-    def steps(self):
-        """What rank 0 did: step, when it ended, and the ms in which it was given to robustd (0: it was not)."""
-        path = self.folder / "steps-0"
+    def steps(self, rank=0):
+        """What a rank did: step, when it ended, and the ms in which it was given to robustd (0: it was not)."""
+        path = self.folder / f"steps-{rank}"
         lines = path.read_text().splitlines() if path.exists() else []
         return [(int(step), float(at), float(ms)) for step, at, ms in (line.split() for line in lines)]
 
@@ -132,17 +170,15 @@ class Run:
             time.sleep(0.02)
         return None
 
-    def members(self, rank=None):
-        """Processes of the program, of this rank or of all."""
-        found = []
+    def members(self):
+        """All processes that are left of it."""
+        found, mark = [], f"{MARK}={self.folder}".encode()
         for entry in Path("/proc").iterdir():
             try:
-                line, environment = (entry / "cmdline").read_bytes(), (entry / "environ").read_bytes()
+                environment = (entry / "environ").read_bytes()
             except OSError:
                 continue
-            is_of = str(LOOP).encode() in line and str(self.folder).encode() in line
-            is_rank = b"\0RANK=" in b"\0" + environment if rank is None else b"\0RANK=%d\0" % rank in b"\0" + environment
-            if is_of and is_rank and b"--nproc-per-node" not in line:
+            if mark in environment.split(b"\0"):
                 found.append(int(entry.name))
         return found
 
@@ -161,29 +197,57 @@ class Run:
 
 
 def one_kill(run):
-    """Milliseconds from a kill to the next step that is done; none where there was none within a minute."""
-    seen = len(run.steps())
-    if not run.until("steps", lambda: len(run.steps()) >= seen + 5):
-        return None
-    victim = run.until("rank 1", lambda: run.members(1))[0]
+    """Milliseconds from a kill to the next step of the first rank that does one, and of both; none where there was none
+    within a minute."""
+    seen = [len(run.steps(rank)) for rank in (0, 1)]
+    if not run.until("steps", lambda: all(len(run.steps(rank)) >= seen[rank] + 5 for rank in (0, 1))):
+        return None, None
+    victim = int((run.folder / "pid-1").read_text())
     begun = time.time()
     os.kill(victim, signal.SIGKILL)
-    new = run.until("a step", lambda: [at for _, at, _ in run.steps() if at > begun + 0.5])
-    return (new[0] - begun) * 1000 if new else None
+
+    def next_of(rank):
+        # A line of a step that was done when the signal came is no step after it.
+        return [at for _, at, _ in run.steps(rank)[seen[rank] :] if at > begun + 0.2][:1]
+
+    run.until("a step of both", lambda: next_of(0) and next_of(1))
+    again = [next_of(rank) for rank in (0, 1)]
+    first = min((at[0] for at in again if at), default=None)
+    took = lambda at: None if at is None else (at - begun) * 1000  # noqa: E731
+    return took(first), took(max(again)[0] if all(again) else None)
 
 
 def kills(launcher, count):
-    """What each kill took; a launcher that does not recover is started anew."""
+    """What each kill took, to the first rank's step and to both's; a launcher that does not recover is started anew."""
     took = []
     while len(took) < count:
         with Run(launcher, 1000000, "own", KILL_ROWS) as run:
             while len(took) < count:
                 took.append(one_kill(run))
-                said = "no step within a minute" if took[-1] is None else f"{took[-1]:.0f} ms"
+                both = took[-1][1]
+                said = "no step of both within a minute" if both is None else f"{both:.0f} ms"
                 print(f"{launcher.name}: kill {len(took)} of {count}: {said}", file=sys.stderr)
-                if took[-1] is None:
+                if both is None:
                     break
     return took
+
+
+def killed(launchers, count, at_once):
+    """All kills of all launchers, in turns."""
+    took = {launcher.name: [] for launcher in launchers}
+    while any(len(of) < count for of in took.values()):
+        for launcher in launchers:
+            of = took[launcher.name]
+            of += kills(launcher, min(at_once, count - len(of)))
+    return {
+        name: {
+            "kills": len(of),
+            "recovered": sum(both is not None for _, both in of),
+            "both_stepping_ms": spread([both for _, both in of if both is not None]),
+            "first_stepping_ms": spread([first for first, _ in of if first is not None]),
+        }
+        for name, of in took.items()
+    }
 
 
 def overhead(launcher):
@@ -204,19 +268,22 @@ def main():
     words = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     words.add_argument("binaries", type=Path)
     words.add_argument("out", type=Path)
-    words.add_argument("--kills", type=int, default=5)
+    words.add_argument("--kills", type=int, default=25)
+    words.add_argument("--round", type=int, default=5)
     words.add_argument("--runs", type=int, default=3)
+    words.add_argument("--only", type=lambda text: text.split(","), help="launchers, of robustd, torchrun, nvrx, ray and torchft")
     args = words.parse_args()
     if "TORCH_PYTHON" not in os.environ:
         sys.exit("bench_launchers: error: TORCH_PYTHON is not set; run it by scripts/torch.sh --run")
     robustd, before = Robustd(args.binaries.resolve()), os.getloadavg()[0]
-    figures = {}
-    with tempfile.TemporaryDirectory(prefix="robust-nvrx.") as packages:
-        for launcher in filter(None, [robustd, Torchrun(), nvrx(Path(packages))]):
-            took = kills(launcher, args.kills)
-            figures[f"{launcher.name}_kills"] = len(took)
-            back = [ms for ms in took if ms is not None]
-            figures |= {f"{launcher.name}_recovered": len(back), f"{launcher.name}_total_ms": spread(back)}
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="robust-peers.") as packages:
+        launchers = [robustd, Torchrun(), *peers(Path(packages))]
+        launchers = [launcher for launcher in launchers if not args.only or launcher.name in args.only]
+        found = {"launchers": killed(launchers, args.kills, args.round), "versions": versions()}
+    found["load"] = [round(before, 1), round(os.getloadavg()[0], 1)]
+    (args.out.parent / "peers.json").write_text(json.dumps(found, indent=1) + "\n")
+    print(json.dumps(found, indent=2))
     runs = []
     for number in range(args.runs):
         runs.append(overhead(robustd))
@@ -227,9 +294,8 @@ def main():
             file=sys.stderr,
         )
     names = ["pytorch_commit_ms", "pytorch_overhead_percent", "robustd_cpu_percent", "pytorch_step_alone_ms"]
-    figures |= {name: spread(values) for name, values in zip(names, zip(*runs))}
+    figures = {name: spread(values) for name, values in zip(names, zip(*runs))}
     figures["launchers_load"] = [round(before, 1), round(os.getloadavg()[0], 1)]
-    args.out.parent.mkdir(parents=True, exist_ok=True)
     known = json.loads(args.out.read_text()) if args.out.exists() else {}
     args.out.write_text(json.dumps({**known, "launchers": figures}, indent=1) + "\n")
     print(json.dumps(figures, indent=2))

@@ -4,7 +4,8 @@
 
 `own` saves a checkpoint of its own after each step and begins with it; `commit` gives two steps to robustd, keeps nothing
 of the next two, and so on. Each step takes ROWS rows a rank and adds a line to FOLDER/steps-RANK: the step, when it ended
-(seconds since the epoch), and the milliseconds in which it was given to robustd (0: it was not).
+(seconds since the epoch), and the milliseconds in which it was given to robustd (0: it was not). FOLDER/pid-RANK has the
+process that is that rank.
 """
 
 import os
@@ -15,19 +16,42 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-import robustrl
-
 WIDTH, TURN = 768, 2
 
 
-def main():
-    folder, steps, keeps, rows = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+def network():
+    """The network that all of them train, of the same first weights, and its optimiser."""
     torch.set_num_threads(1)
-    job = robustrl.attach()
-    dist.init_process_group("gloo")
     torch.manual_seed(1)
     model = torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(4)])
-    optim = torch.optim.AdamW(model.parameters())
+    return model, torch.optim.AdamW(model.parameters())
+
+
+def backward(model, rows):
+    """Gradients of one step, of this rank's rows alone."""
+    loss = model(torch.randn(rows, WIDTH)).square().mean()
+    loss.backward()
+    return loss
+
+
+class Diary:
+    """What a rank says of itself in its folder."""
+
+    def __init__(self, folder, rank):
+        self.steps = folder / f"steps-{rank}"
+        new = folder / f"pid-{rank}.new"
+        new.write_text(str(os.getpid()))
+        os.replace(new, folder / f"pid-{rank}")
+
+    def step(self, step, given_ms=0.0):
+        """A step is done."""
+        with open(self.steps, "a") as file:
+            file.write(f"{step} {time.time()} {given_ms}\n")
+
+
+def train(folder, steps, keeps, rows, job=None):
+    """Trains in the process group that there is."""
+    model, optim = network()
     saved, step = folder / "checkpoint.pt", 0
     if keeps == "commit":
         job.restore({"model": model, "optim": optim})
@@ -36,11 +60,11 @@ def main():
         model.load_state_dict(state["model"])
         optim.load_state_dict(state["optim"])
         step = state["step"]
-    while step < steps and not job.over:
+    diary = Diary(folder, dist.get_rank())
+    while step < steps and not (job and job.over):
         step += 1
-        loss = model(torch.randn(rows, WIDTH)).square().mean()
         optim.zero_grad()
-        loss.backward()
+        loss = backward(model, rows)
         for parameter in model.parameters():
             dist.all_reduce(parameter.grad)
         optim.step()
@@ -51,8 +75,16 @@ def main():
         elif keeps == "own" and dist.get_rank() == 0:
             torch.save({"model": model.state_dict(), "optim": optim.state_dict(), "step": step}, saved.with_suffix(".new"))
             os.replace(saved.with_suffix(".new"), saved)
-        with open(folder / f"steps-{dist.get_rank()}", "a") as file:
-            file.write(f"{step} {time.time()} {took}\n")
+        diary.step(step, took)
+
+
+def main():
+    import robustrl
+
+    folder, steps, keeps, rows = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+    job = robustrl.attach()
+    dist.init_process_group("gloo")
+    train(folder, steps, keeps, rows, job)
     dist.destroy_process_group()
 
 
