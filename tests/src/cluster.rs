@@ -24,10 +24,13 @@ impl Cluster {
 
     /// The same, with more arguments.
     pub fn start_with(job: &JobFile, more: &[&str]) -> Self {
-        let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let addr = free.local_addr().expect("its address").to_string();
-        drop(free);
-        Self::start_at(job, addr, Vec::new(), more)
+        Self::start_at(job, free_address(), Vec::new(), more)
+    }
+
+    /// The same, by a command that runs what it is given after its own words.
+    pub fn start_within(job: &JobFile, command: &[&str]) -> Self {
+        let command = command.iter().map(|word| (*word).to_owned());
+        Self::start_at(job, free_address(), command.collect(), &[])
     }
 
     /// Starts a leader on the first side of a net.
@@ -127,6 +130,19 @@ impl Cluster {
         }
     }
 
+    /// Every machine loses what is in its memory, and all that runs there.
+    pub fn lose_all_memory(&mut self) {
+        let nodes: Vec<String> = self.nodes.iter().map(|(name, _)| name.clone()).collect();
+        for node in &nodes {
+            self.strike(node, Signal::SIGKILL);
+        }
+        self.leader.end_machine();
+        for node in &nodes {
+            end_processes_naming(&self.state_dir(node));
+            crate::forget_snapshots(&self.state_dir(node));
+        }
+    }
+
     /// Waits for the end of a node's daemon; its exit code.
     pub fn end_of(&mut self, node: &str) -> i32 {
         let at = self.nodes.iter().position(|(name, _)| name == node);
@@ -160,6 +176,12 @@ impl Cluster {
         }
         text
     }
+}
+
+/// Where nobody listens yet.
+fn free_address() -> String {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    free.local_addr().expect("its address").to_string()
 }
 
 impl Drop for Cluster {

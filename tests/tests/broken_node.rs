@@ -137,6 +137,14 @@ impl Broken {
                 xxh3: Some(1),
             });
             let blake3 = vec![1; 32];
+            // And it put that where the leader has told it to.
+            let put = v1::ShardPut {
+                ticket: 1,
+                shard,
+                blake3: blake3.clone(),
+                error: String::new(),
+            };
+            say(&self.stream.up, Up::Put(put));
             say(&self.stream.up, Up::Sent(v1::ShardSent { shard, blake3 }));
         }
     }

@@ -1,4 +1,5 @@
-//! Shards of snapshots on several machines: given from node to node, and to the leader only for what is its own.
+//! Shards of snapshots on several machines: given from node to node, put into the object store by nodes, and to the leader
+//! only for what is its own.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use nix::sys::signal::Signal;
 use robust_tests::{Cluster, JobFile, assert_consumed_once, roles};
@@ -120,4 +121,117 @@ fn no_step_is_committed_before_a_second_machine_has_what_a_rank_on_another_one_m
     let kept = came(&cluster.leader.state_dir(), "kept-");
     assert!(kept.len() >= 2, "{kept:?}");
     cluster.strike("d", Signal::SIGCONT);
+}
+
+/// The same, whose checkpoints are put by the nodes.
+fn put_by_nodes(steps: i64, remote: &str) -> JobFile {
+    job(steps)
+        .set("checkpoint", "every", 2)
+        .set("checkpoint", "keep", 9)
+        .set("checkpoint", "remote", remote)
+        .set("checkpoint", "written_by", "nodes")
+}
+
+/// What is said of checkpoints that are in the store.
+fn put(cluster: &Cluster) -> Vec<String> {
+    let said = cluster.leader.events("checkpoint").into_iter();
+    said.filter(|text| text.contains(", put by ")).collect()
+}
+
+fn until_put(cluster: &mut Cluster, count: usize) {
+    let start = Instant::now();
+    while put(cluster).len() < count {
+        let waited = start.elapsed();
+        assert!(waited < robust_tests::PATIENCE, "{}", cluster.logs());
+        cluster.leader.status();
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn join_again(cluster: &mut Cluster) {
+    cluster.leader.launch();
+    for node in ["b", "c", "d"] {
+        cluster.join(node, &[]);
+    }
+}
+
+#[test]
+fn checkpoints_that_nodes_put_pass_no_leader_and_bring_the_job_back_when_all_memory_is_lost() {
+    let far = tempfile::tempdir().unwrap();
+    let steps = 16;
+    let remote = format!("file://{}", far.path().display());
+    let mut cluster = start(&put_by_nodes(steps, &remote));
+    until_put(&mut cluster, 2);
+    let said = put(&cluster);
+    assert!(
+        said.iter().all(|s| s.ends_with(", put by b, c")),
+        "{said:?}"
+    );
+    let before = cluster.leader.status()["step"].as_u64().unwrap();
+    cluster.lose_all_memory();
+    let state = cluster.leader.state_dir();
+    let here = std::fs::read_dir(state.join("ckpt")).unwrap().count();
+    assert_eq!(here, 0, "no checkpoint is on the leader's disk");
+    join_again(&mut cluster);
+    cluster.leader.until("the job to go on", |s| {
+        s["step"].as_u64() > Some(before + 1)
+    });
+    let restored = cluster.leader.events("restored");
+    let last = restored.last().unwrap();
+    assert!(last.contains("object store"), "{restored:?}");
+    assert_eq!(cluster.leader.finish(), 0, "{}", cluster.logs());
+    // What was published before came again with the same bits.
+    let replayed = cluster.leader.events("replay");
+    let other = replayed
+        .iter()
+        .find(|s| s.contains("is not what was published before"));
+    assert_eq!(other, None, "{replayed:?}");
+    let verified = cluster.leader.ctl(&["ckpt", "verify", "--remote"]);
+    let said = String::from_utf8_lossy(&verified.stdout).into_owned();
+    assert!(verified.status.success(), "{said}");
+    let last = steps.to_string();
+    cluster.leader.json(&["ckpt", "pin", &last, "--remote"]);
+    let listed = cluster.leader.json(&["ckpt", "ls", "--remote"]);
+    let all = listed["checkpoints"].as_array().unwrap();
+    let pinned = all.iter().filter(|c| c["pinned"] == true);
+    let pinned: Vec<i64> = pinned.map(|c| c["step"].as_i64().unwrap()).collect();
+    assert_eq!(pinned, [steps], "{listed}");
+    assert_consumed_once(&state, steps as u64, PER_STEP);
+}
+
+#[test]
+fn a_node_that_does_not_reach_the_store_gives_way_to_one_that_holds_a_copy() {
+    let Some(server) = robust_s3::Server::start() else {
+        return;
+    };
+    let remote = format!("s3://{}/runs", robust_s3::BUCKET);
+    let of = |endpoint: Option<&str>| {
+        let set = server.environment().map(|(name, value)| {
+            let value = endpoint.filter(|_| name == "AWS_ENDPOINT").unwrap_or(value);
+            format!("{name}={value}")
+        });
+        [vec!["env".to_owned()], set.to_vec()].concat()
+    };
+    let words = of(None);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let mut cluster = Cluster::start_within(&put_by_nodes(8, &remote), &words);
+    // Nobody listens there.
+    let nowhere = of(Some("http://127.0.0.1:9"));
+    let nowhere: Vec<&str> = nowhere.iter().map(String::as_str).collect();
+    for (node, rank, words) in [("b", 0, &nowhere), ("c", 1, &words)] {
+        cluster.join_within(node, words);
+        cluster
+            .leader
+            .until("the rank's place", |s| place(s, rank) == node);
+    }
+    cluster.join_within("d", &words);
+    until_put(&mut cluster, 1);
+    for said in put(&cluster) {
+        let by = said.rsplit_once(", put by ").unwrap().1;
+        assert!(!by.split(", ").any(|node| node == "b"), "{said}");
+    }
+    let why = std::fs::read_to_string(cluster.log("b")).unwrap();
+    assert!(why.contains("is not put"), "{why}");
+    assert_eq!(cluster.leader.finish(), 0, "{}", cluster.logs());
+    assert_consumed_once(&cluster.leader.state_dir(), 8, PER_STEP);
 }

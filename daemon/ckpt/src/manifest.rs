@@ -57,6 +57,14 @@ pub fn shard_file(rank: u32) -> String {
 /// ([`shard_file`]), durably and all at once.
 pub fn store(disk: &dyn Disk, checkpoint: &Checkpoint) -> Result<(), CkptError> {
     let dir = &checkpoint.dir;
+    let path = dir.join(FILE);
+    let text = encode(checkpoint).map_err(|e| CkptError::io("encode", &path)(e.into()))?;
+    files::replace(disk, &path, &text)?;
+    files::sync_dir(disk, dir)
+}
+
+/// The manifest's text, of a checkpoint whose shards have their names ([`shard_file`]).
+pub fn encode(checkpoint: &Checkpoint) -> Result<Vec<u8>, serde_json::Error> {
     let entry = |s: &Shard| Entry {
         rank: s.rank,
         file: shard_file(s.rank),
@@ -76,12 +84,8 @@ pub fn store(disk: &dyn Disk, checkpoint: &Checkpoint) -> Result<(), CkptError> 
         adam_step: checkpoint.adam_step,
         tensors: checkpoint.tensors.clone(),
     };
-    let path = dir.join(FILE);
-    let text = digest(&body)
-        .and_then(|xxh3| serde_json::to_string_pretty(&File { xxh3, body }))
-        .map_err(|e| CkptError::io("encode", &path)(e.into()))?;
-    files::replace(disk, &path, text.as_bytes())?;
-    files::sync_dir(disk, dir)
+    let xxh3 = digest(&body)?;
+    serde_json::to_vec_pretty(&File { xxh3, body })
 }
 
 /// Whether a later build wrote it, which this one must not judge.

@@ -4,10 +4,11 @@ use crate::signature;
 use crate::transfer::{self, Wanted};
 use crate::{Place, Remote, RemoteError};
 use futures::{StreamExt, TryStreamExt, stream};
-use object_store::ObjectStoreExt;
 use object_store::path::Path as Key;
+use object_store::{ListResult, ObjectMeta, ObjectStoreExt};
 use robust_ckpt::{Checkpoint, manifest};
 use robust_shared::ids::Step;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Manifests read at a time.
@@ -26,6 +27,8 @@ pub struct Kept {
     pub place: Place,
     /// What its manifest says; or why that is of no use, a sentence. Paths are keys below the URL.
     pub manifest: Result<Checkpoint, String>,
+    /// Whether an operator wants it to stay.
+    pub pinned: bool,
     /// BLAKE3 of the manifest's text, which may be another one when it is read again.
     pub(crate) text: [u8; 32],
     /// BLAKE3 of each shard, where it was signed.
@@ -38,6 +41,7 @@ impl Kept {
         Self {
             place,
             manifest: Err(why),
+            pinned: false,
             text: [0; 32],
             shards: Vec::new(),
         }
@@ -58,12 +62,26 @@ impl Remote {
 
     /// What a run put there, oldest first. A place without a manifest is not a checkpoint.
     pub async fn list(&self, run: &str) -> Result<Vec<Kept>, RemoteError> {
-        let places = self.places(run).await?;
-        let kept: Vec<Option<Kept>> = stream::iter(places.into_iter().map(|p| self.look_at(p)))
+        Ok(self.places_and_kept(run).await?.1)
+    }
+
+    /// Places of a run in order of its history, whether they have a manifest or not, and the checkpoints there.
+    pub(crate) async fn places_and_kept(
+        &self,
+        run: &str,
+    ) -> Result<(Vec<Place>, Vec<Kept>), RemoteError> {
+        let (places, pins) = self.places(run).await?;
+        let looking = places.iter().map(|place| self.look_at(place.clone()));
+        let kept: Vec<Option<Kept>> = stream::iter(looking.collect::<Vec<_>>())
             .buffered(AT_ONCE)
             .try_collect()
             .await?;
-        Ok(kept.into_iter().flatten().collect())
+        let with_pin = |kept: Kept| Kept {
+            pinned: pins.contains(&kept.place),
+            ..kept
+        };
+        let kept = kept.into_iter().flatten().map(with_pin).collect();
+        Ok((places, kept))
     }
 
     /// What all runs put there; of each, oldest first.
@@ -112,24 +130,30 @@ impl Remote {
         kept.manifest.as_ref().map_err(unusable)
     }
 
-    /// Places of a run in order of its history, whether they have a manifest or not.
-    pub(crate) async fn places(&self, run: &str) -> Result<Vec<Place>, RemoteError> {
-        let folders = self.names(&self.root.clone().join(run)).await?;
-        let places = folders.iter().filter_map(|f| Place::parse(run, f));
-        let mut places: Vec<Place> = places.collect();
+    /// Places of a run in order of its history, whether they have a manifest or not, and those that are pinned.
+    async fn places(&self, run: &str) -> Result<(Vec<Place>, BTreeSet<Place>), RemoteError> {
+        let found = self.look_into(&self.root.clone().join(run)).await?;
+        let name = |folder: &Key| Place::parse(run, folder.filename()?);
+        let mut places: Vec<Place> = found.common_prefixes.iter().filter_map(name).collect();
         places.sort();
-        Ok(places)
+        let pin = |object: &ObjectMeta| Place::of_pin(run, object.location.filename()?);
+        let pins = found.objects.iter().filter_map(pin).collect();
+        Ok((places, pins))
     }
 
     /// Names of the folders in a folder.
     async fn names(&self, key: &Key) -> Result<Vec<String>, RemoteError> {
-        let listed = self.store.list_with_delimiter(Some(key)).await;
-        let listed = listed.map_err(RemoteError::store("list", key))?;
+        let found = self.look_into(key).await?;
         let name = |folder: &Key| folder.filename().map(str::to_owned);
-        Ok(listed.common_prefixes.iter().filter_map(name).collect())
+        Ok(found.common_prefixes.iter().filter_map(name).collect())
     }
 
-    async fn look_at(&self, place: Place) -> Result<Option<Kept>, RemoteError> {
+    async fn look_into(&self, key: &Key) -> Result<ListResult, RemoteError> {
+        let listed = self.store.list_with_delimiter(Some(key)).await;
+        listed.map_err(RemoteError::store("list", key))
+    }
+
+    pub(crate) async fn look_at(&self, place: Place) -> Result<Option<Kept>, RemoteError> {
         let folder = place.key(&self.root);
         let key = folder.clone().join(MANIFEST);
         let failed = RemoteError::store("read", &key);
@@ -171,6 +195,7 @@ impl Remote {
         Ok(Some(Kept {
             place,
             manifest,
+            pinned: false,
             text: *blake3::hash(&text).as_bytes(),
             shards,
         }))

@@ -6,6 +6,9 @@ use std::fmt;
 /// The manifest's name beside the shards.
 pub(crate) const MANIFEST: &str = robust_ckpt::manifest::FILE;
 
+/// How the name of an object ends that pins a place.
+const PIN: &str = ".pinned";
+
 /// A checkpoint's place. The order is that of a run's history: a later gang's are newer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
@@ -22,6 +25,17 @@ impl Place {
         root.clone()
             .join(self.run.as_str())
             .join(format!("step-{}.g{}", self.step.0, self.generation.0))
+    }
+
+    /// The object that says that an operator wants it to stay. Beside the folder: one look at the run finds all.
+    pub(crate) fn pin(&self, root: &Key) -> Key {
+        let name = format!("step-{}.g{}{PIN}", self.step.0, self.generation.0);
+        root.clone().join(self.run.as_str()).join(name)
+    }
+
+    /// The place that such an object's name says, in a run.
+    pub(crate) fn of_pin(run: &str, name: &str) -> Option<Self> {
+        Self::parse(run, name.strip_suffix(PIN)?)
     }
 
     /// The place that a folder's name says, in a run.
@@ -69,7 +83,18 @@ mod tests {
         let key = place(3, 70).key(&Key::from("a/b"));
         assert_eq!(key.as_ref(), "a/b/r/step-70.g3");
         assert_eq!(Place::parse("r", "step-70.g3"), Some(place(3, 70)));
-        for other in ["step-70", "step-x.g3", "step-1.gx", "other", "step-1.g"] {
+        let pin = place(3, 70).pin(&Key::from("a/b"));
+        assert_eq!(pin.as_ref(), "a/b/r/step-70.g3.pinned");
+        assert_eq!(Place::of_pin("r", "step-70.g3.pinned"), Some(place(3, 70)));
+        assert_eq!(Place::of_pin("r", "step-70.g3"), None);
+        for other in [
+            "step-70",
+            "step-70.g3.pinned",
+            "step-x.g3",
+            "step-1.gx",
+            "other",
+            "step-1.g",
+        ] {
             assert_eq!(Place::parse("r", other), None, "{other}");
         }
     }

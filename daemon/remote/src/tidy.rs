@@ -3,7 +3,7 @@ use crate::place::MANIFEST;
 use crate::{Kept, Place, Remote, RemoteError};
 use futures::TryStreamExt;
 use object_store::path::Path as Key;
-use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload};
 use robust_ckpt::{Known, Retention};
 use robust_shared::ids::Step;
 use std::collections::BTreeSet;
@@ -41,16 +41,20 @@ impl fmt::Display for Why {
 }
 
 impl Remote {
-    /// Removes what a run put there and need not keep ([`Remote::surplus`]). For who uploads: nothing
-    /// incomplete may be under way. Says what went.
+    /// Removes what a run put there and need not keep ([`Remote::surplus`]). For who uploads: of what is incomplete nothing
+    /// may be under way but what another one does that leads by now, which is beyond all that is complete. Says what went.
     pub async fn tidy(
         &self,
         run: &str,
         keep: &Retention,
         pinned: &BTreeSet<Step>,
     ) -> Result<Vec<Place>, RemoteError> {
-        let surplus = self.surplus(run, keep, pinned).await?;
-        let gone: Vec<Place> = surplus.into_iter().map(|s| s.place).collect();
+        let (places, listed) = self.places_and_kept(run).await?;
+        let newest = listed.iter().map(|kept| &kept.place).max();
+        let surplus = surplus(&places, &listed, keep, pinned);
+        let goes = |s: &Surplus| s.why != Why::Incomplete || Some(&s.place) < newest;
+        let gone = surplus.into_iter().filter(goes);
+        let gone: Vec<Place> = gone.map(|s| s.place).collect();
         for place in &gone {
             self.remove(place).await?;
         }
@@ -58,17 +62,26 @@ impl Remote {
     }
 
     /// What a run put there and need not keep: what retention lets go, history that did not happen,
-    /// and places that never got their manifest. Other runs' is never among it. `pinned` are the
-    /// steps that an operator wants to stay.
+    /// and places that never got their manifest. Other runs' is never among it. `pinned` are steps that an operator wants
+    /// to stay, besides those that are pinned there.
     pub async fn surplus(
         &self,
         run: &str,
         keep: &Retention,
         pinned: &BTreeSet<Step>,
     ) -> Result<Vec<Surplus>, RemoteError> {
-        let places = self.places(run).await?;
-        let listed = self.list(run).await?;
+        let (places, listed) = self.places_and_kept(run).await?;
         Ok(surplus(&places, &listed, keep, pinned))
+    }
+
+    /// Has a checkpoint stay, or go with the others again.
+    pub async fn pin(&self, place: &Place, pinned: bool) -> Result<(), RemoteError> {
+        let key = place.pin(&self.root);
+        if !pinned {
+            return self.delete(&key).await;
+        }
+        let put = self.store.put(&key, PutPayload::default()).await;
+        put.map(drop).map_err(RemoteError::store("put", &key))
     }
 
     /// When anything was last written in a place; none where nothing is (any more).
@@ -81,6 +94,7 @@ impl Remote {
     pub async fn remove(&self, place: &Place) -> Result<(), RemoteError> {
         let manifest = place.key(&self.root).join(MANIFEST);
         self.delete(&manifest).await?;
+        self.delete(&place.pin(&self.root)).await?;
         for object in self.objects(place).await? {
             self.delete(&object.location).await?;
         }
@@ -118,7 +132,7 @@ fn surplus(
     let known = |k: &Kept| Known {
         step: k.place.step,
         reward: k.manifest.as_ref().ok().and_then(|c| c.reward),
-        pinned: pinned.contains(&k.place.step),
+        pinned: k.pinned || pinned.contains(&k.place.step),
         usable: k.manifest.is_ok(),
     };
     let happened = listed.iter().filter(|k| !undone(&k.place));

@@ -7,9 +7,11 @@ use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
 use robust_ckpt::Shard;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::{Instant, timeout, timeout_at};
 use xxhash_rust::xxh3::Xxh3;
 
 /// Hears of every piece, in bytes.
@@ -21,6 +23,10 @@ pub(crate) const PART_BYTES: u64 = 8 << 20;
 const PARTS: u64 = 9_000;
 /// Parts on their way at a time. Together with the one being read they are all the memory it takes.
 const IN_FLIGHT: usize = 3;
+/// Of an upload whose end nobody else waits for: the store's own limits are all there is.
+const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
+/// How long a store may take to remove the parts of an upload that came to nothing.
+const ABORT: Duration = Duration::from_secs(10);
 
 /// Size of the parts of an object of so many bytes, all but the last.
 pub(crate) fn part_bytes(bytes: u64) -> u64 {
@@ -28,10 +34,28 @@ pub(crate) fn part_bytes(bytes: u64) -> u64 {
     needed.max(PART_BYTES)
 }
 
-/// A local file that is read to be sent; open, so that it may be removed meanwhile.
+/// A shard that is read to be sent; open, so that its file may be removed meanwhile.
 pub(crate) struct Source {
-    pub file: File,
-    pub shard: Shard,
+    pub bytes: Box<dyn Read + Send>,
+    pub known: Known,
+}
+
+/// What is known of a shard before it is read.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    /// Where it is read from.
+    pub path: PathBuf,
+    pub bytes: u64,
+    /// None: nobody has hashed it.
+    pub xxh3: Option<u64>,
+}
+
+/// What was put, by what was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Put {
+    pub xxh3: u64,
+    /// Where it was wanted.
+    pub blake3: Option<[u8; 32]>,
 }
 
 /// What an object has to be.
@@ -74,10 +98,10 @@ impl Hashes {
 type Piece = (Source, Box<Hashes>, Bytes);
 
 async fn read(mut source: Source, mut hash: Box<Hashes>, want: u64) -> Result<Piece, RemoteError> {
-    let path = source.shard.path.clone();
+    let path = source.known.path.clone();
     let reading = spawn_blocking(move || {
         let mut bytes = Vec::with_capacity(usize::try_from(want).unwrap_or_default());
-        let piece = Read::by_ref(&mut source.file).take(want);
+        let piece = Read::by_ref(&mut source.bytes).take(want);
         { piece }.read_to_end(&mut bytes)?;
         hash.update(&bytes);
         Ok((source, hash, Bytes::from(bytes)))
@@ -87,47 +111,59 @@ async fn read(mut source: Source, mut hash: Box<Hashes>, want: u64) -> Result<Pi
     read.map_err(RemoteError::local("read", &path))
 }
 
-/// Puts a shard's file; the object appears only if its bytes are those that the manifest says. If it is to
-/// be `named`, answers with its BLAKE3.
+/// Puts a shard; the object appears only if its bytes are those that are known of it. With `named` its BLAKE3 is taken.
 pub(crate) async fn put(
     store: &Arc<dyn ObjectStore>,
     key: &Key,
     source: Source,
     named: bool,
     sent: Progress<'_>,
-) -> Result<Option<[u8; 32]>, RemoteError> {
-    let shard = source.shard.clone();
-    let part = part_bytes(shard.bytes);
-    let (source, hash, first) = read(source, Hashes::new(named), part).await?;
+) -> Result<Put, RemoteError> {
+    put_within(NO_LIMIT, store, key, source, named, sent).await
+}
+
+/// The same, given up after so long.
+pub(crate) async fn put_within(
+    limit: Duration,
+    store: &Arc<dyn ObjectStore>,
+    key: &Key,
+    source: Source,
+    named: bool,
+    sent: Progress<'_>,
+) -> Result<Put, RemoteError> {
+    let until = Instant::now() + limit;
+    let late = |_| RemoteError::bad(key, format!("it was not put within {limit:?}"));
+    let known = source.known.clone();
+    let part = part_bytes(known.bytes);
+    let first = read(source, Hashes::new(named), part);
+    let (source, hash, first) = timeout_at(until, first).await.map_err(late)??;
     if (first.len() as u64) < part {
-        compare(&shard, first.len() as u64, hash.xxh3.digest())?;
         let length = first.len() as u64;
-        let put = store.put(key, PutPayload::from(first)).await;
+        let digests = compare(&known, length, &hash)?;
+        let put = store.put(key, PutPayload::from(first));
+        let put = timeout_at(until, put).await.map_err(late)?;
         put.map_err(RemoteError::store("put", key))?;
         sent(length);
-        return Ok(hash.blake3());
+        return Ok(digests);
     }
-    let begun = store.put_multipart(key).await;
+    let begun = timeout_at(until, store.put_multipart(key)).await;
+    let begun = begun.map_err(late)?;
     let mut upload = begun.map_err(RemoteError::store("begin", key))?;
-    let parts = send_parts(&mut *upload, key, (source, hash, first), sent).await;
-    let sent = parts.and_then(|(bytes, hash)| {
-        compare(&shard, bytes, hash.xxh3.digest())?;
-        Ok(hash.blake3())
-    });
-    let (completed, blake3) = match sent {
-        Ok(blake3) => (upload.complete().await.map(drop), blake3),
-        Err(error) => {
-            // Else its parts would be stored, and paid for, until a lifecycle rule removes them.
-            // The error at hand is the one to tell.
-            let _ = upload.abort().await;
-            return Err(error);
-        }
+    let putting = async {
+        let (bytes, hash) = send_parts(&mut *upload, key, (source, hash, first), sent).await?;
+        let digests = compare(&known, bytes, &hash)?;
+        let completed = upload.complete().await;
+        completed.map_err(RemoteError::store("complete", key))?;
+        Ok(digests)
     };
-    if completed.is_err() {
-        let _ = upload.abort().await;
+    let put = timeout_at(until, putting).await.map_err(late);
+    let put = put.and_then(|put| put);
+    if put.is_err() {
+        // Else its parts would be stored, and paid for, until a lifecycle rule removes them.
+        // The error at hand is the one to tell.
+        let _ = timeout(ABORT, upload.abort()).await;
     }
-    completed.map_err(RemoteError::store("complete", key))?;
-    Ok(blake3)
+    put
 }
 
 /// Sends the file to its end; says how many bytes there were and their digests.
@@ -164,14 +200,19 @@ async fn send_parts(
     }
 }
 
-fn compare(shard: &Shard, bytes: u64, digest: u64) -> Result<(), RemoteError> {
-    match (bytes, digest) == (shard.bytes, shard.xxh3) {
-        true => Ok(()),
+fn compare(known: &Known, bytes: u64, hash: &Hashes) -> Result<Put, RemoteError> {
+    let xxh3 = hash.xxh3.digest();
+    let wanted = known.xxh3.unwrap_or(xxh3);
+    match (bytes, xxh3) == (known.bytes, wanted) {
+        true => Ok(Put {
+            xxh3,
+            blake3: hash.blake3(),
+        }),
         false => Err(RemoteError::bad(
-            shard.path.display(),
+            known.path.display(),
             format!(
-                "{bytes} bytes with digest {digest:016x} instead of {} with {:016x}",
-                shard.bytes, shard.xxh3
+                "{bytes} bytes with digest {xxh3:016x} instead of {} with {wanted:016x}",
+                known.bytes
             ),
         )),
     }

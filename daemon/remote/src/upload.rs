@@ -1,7 +1,7 @@
 //! A checkpoint on disk, put into the store.
 use crate::place::MANIFEST;
 use crate::signature;
-use crate::transfer::{self, Progress, Source};
+use crate::transfer::{self, Known, Progress, Source};
 use crate::{Place, Remote, RemoteError};
 use object_store::path::Path as Key;
 use object_store::{ObjectStoreExt, PutPayload};
@@ -35,8 +35,13 @@ impl Local {
         let checkpoint = manifest::parse(&manifest, dir).map_err(bad)?;
         let open = |shard: &robust_ckpt::Shard| {
             let file = File::open(&shard.path).map_err(RemoteError::local("open", &shard.path))?;
-            let shard = shard.clone();
-            Ok(Source { file, shard })
+            let known = Known {
+                path: shard.path.clone(),
+                bytes: shard.bytes,
+                xxh3: Some(shard.xxh3),
+            };
+            let bytes = Box::new(file);
+            Ok(Source { bytes, known })
         };
         let sources = checkpoint.shards.iter().map(open);
         Ok(Self {
@@ -79,21 +84,35 @@ impl Remote {
         }
         let mut shards = Vec::new();
         for source in sources {
-            let name = source.shard.path.file_name().unwrap_or_default();
+            let name = source.known.path.file_name().unwrap_or_default();
             let key = folder.clone().join(&*name.to_string_lossy());
             let named = self.signing_key.is_some();
-            shards.extend(transfer::put(&self.store, &key, source, named, sent).await?);
+            let put = transfer::put(&self.store, &key, source, named, sent).await?;
+            shards.extend(put.blake3);
         }
+        self.seal(run, &folder, manifest, &shards).await?;
+        let was_there = false;
+        Ok(Uploaded { bytes, was_there })
+    }
+
+    /// What makes a checkpoint of shards that are there: their signature, where there is a key, then the manifest.
+    pub(crate) async fn seal(
+        &self,
+        run: &str,
+        folder: &Key,
+        manifest: Vec<u8>,
+        shards: &[[u8; 32]],
+    ) -> Result<(), RemoteError> {
         if let Some(signing_key) = &self.signing_key {
-            let signature = signing_key.sign(run, &manifest, &shards);
+            let signature = signing_key.sign(run, &manifest, shards);
             let key = folder.clone().join(signature::FILE);
             let put = self.store.put(&key, PutPayload::from(signature)).await;
             put.map_err(RemoteError::store("put", &key))?;
         }
+        let key = folder.clone().join(MANIFEST);
         let put = self.store.put(&key, PutPayload::from(manifest)).await;
         put.map_err(RemoteError::store("put", &key))?;
-        let was_there = false;
-        Ok(Uploaded { bytes, was_there })
+        Ok(())
     }
 
     /// Whether this manifest's signature is there, if it has to have one.

@@ -4,13 +4,15 @@
 //!  slot ──copied, hashed on the way──► rank-N.tmp ──fsync, rename──► rank-N.safetensors ─┐ all ranks
 //!                                 index in sled ◄── manifest.json, last: it exists now ◄─┘
 //! ```
-//! The format on disk is [`robust_ckpt`]'s.
+//! The format on disk is [`robust_ckpt`]'s. With `[checkpoint] written_by = "nodes"` nothing is written here: `by_nodes`.
 //!
 //! The trainer never waits for this. Slots are double-buffered, so a slot is overwritten two steps
 //! later: a copy whose digest does not match the snapshot's is dropped, and a step offered while
 //! an earlier one is still being written is skipped and counted, never queued.
+mod by_nodes;
 mod corrupt;
 mod error;
+mod put;
 mod remote;
 mod room;
 mod save;
@@ -19,10 +21,12 @@ mod tests;
 mod worker;
 mod write;
 
+pub use by_nodes::{ByNodes, Hand, Putting};
 pub use corrupt::corrupt_newest;
 pub use error::WriteError;
+pub use put::{InMemory, put_shard};
 pub use remote::{RemoteConfig, RemoteStanding, Uploader};
-pub use worker::Checkpointer;
+pub use worker::{Checkpointer, Turn};
 
 use robust_ckpt::Retention;
 use robust_ckpt::disk::Disk;
@@ -112,6 +116,21 @@ pub enum CkptEvent {
         /// Which store.
         url: String,
     },
+    /// A checkpoint is in the object store, put by those who held its shards.
+    Put {
+        /// The step.
+        step: Step,
+        /// The gang that made it.
+        generation: Generation,
+        /// Bytes of all shards.
+        bytes: u64,
+        /// From the offer to the manifest.
+        took: Duration,
+        /// Which store.
+        url: String,
+        /// Who put them; nobody where all was there already.
+        by: Vec<String>,
+    },
     /// A checkpoint is not in the object store; the next one is another chance.
     NotUploaded {
         /// The step.
@@ -129,7 +148,10 @@ impl CkptEvent {
     /// How grave it is.
     pub fn severity(&self) -> Severity {
         match self {
-            Self::Written { .. } | Self::Resumed { .. } | Self::Uploaded { .. } => Severity::Info,
+            Self::Written { .. }
+            | Self::Resumed { .. }
+            | Self::Uploaded { .. }
+            | Self::Put { .. } => Severity::Info,
             Self::Failed { .. }
             | Self::Paused { .. }
             | Self::NotUploaded { .. }
@@ -188,6 +210,24 @@ impl fmt::Display for CkptEvent {
                 write!(
                     f,
                     "checkpoint of step {step} is in {url}: {mib:.1} MiB in {s:.2} s"
+                )
+            }
+            Self::Put {
+                step,
+                bytes,
+                took,
+                url,
+                by,
+                ..
+            } => {
+                let (mib, s) = (*bytes as f64 / f64::from(1 << 20), took.as_secs_f64());
+                let by = match by.is_empty() {
+                    true => "which had it already".to_owned(),
+                    false => format!("put by {}", by.join(", ")),
+                };
+                write!(
+                    f,
+                    "checkpoint of step {step} is in {url}: {mib:.1} MiB in {s:.2} s, {by}"
                 )
             }
             Self::NotUploaded { step, url, error } => {

@@ -34,6 +34,19 @@ pub struct RemoteConfig {
     pub keep: Retention,
 }
 
+impl RemoteConfig {
+    /// Removes what need not stay there, after the upload of a step; the error is a sentence.
+    pub(super) async fn tidy(&self, step: Step) -> Result<(), String> {
+        let listed = list(&self.dir).unwrap_or_default();
+        let pinned = listed.iter().filter(|l| l.pinned).map(|l| l.step);
+        let pinned: BTreeSet<Step> = pinned.collect();
+        let tidied = self.remote.tidy(&self.run, &self.keep, &pinned).await;
+        let url = self.remote.url();
+        let untidy = |error| format!("after the upload of step {step} to {url}: {error}");
+        tidied.map(drop).map_err(untidy)
+    }
+}
+
 /// How it stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteStanding {
@@ -55,6 +68,27 @@ impl RemoteStanding {
     /// Whether nothing is on its way.
     pub fn is_idle(&self) -> bool {
         self.under_way.is_none()
+    }
+
+    /// Whether a step comes too soon after the last one that was put.
+    pub(super) fn is_soon(&self, step: Step, every: u64) -> bool {
+        self.step
+            .is_some_and(|last| step > last && step.0 - last.0 < every)
+    }
+
+    /// A step was put, or was not.
+    pub(super) fn note<T>(&mut self, step: Step, put: &Result<T, RemoteError>) {
+        self.under_way = None;
+        match put {
+            Ok(_) => {
+                self.step = Some(step);
+                self.failing = None;
+            }
+            Err(error) => {
+                self.failed += 1;
+                self.failing = Some(error.to_string());
+            }
+        }
     }
 }
 
@@ -95,8 +129,7 @@ impl Uploader {
     /// Offers the checkpoint of a step that is on disk; never waits. None when it is too soon after
     /// the last one.
     pub fn offer(&self, step: Step) -> Option<Offer> {
-        let last = self.standing().step;
-        let soon = last.is_some_and(|last| step > last && step.0 - last.0 < self.every);
+        let soon = self.standing().is_soon(step, self.every);
         (!soon).then(|| self.offer_now(step))
     }
 
@@ -122,7 +155,7 @@ impl Uploader {
     }
 }
 
-fn lock(standing: &Mutex<RemoteStanding>) -> std::sync::MutexGuard<'_, RemoteStanding> {
+pub(super) fn lock(standing: &Mutex<RemoteStanding>) -> std::sync::MutexGuard<'_, RemoteStanding> {
     standing.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -141,7 +174,8 @@ impl Thread {
             if uploaded.is_ok() {
                 self.tidy(step);
             }
-            self.note(step, &uploaded);
+            // Before the event, so that whoever sees it can offer the next one.
+            lock(&self.standing).note(step, &uploaded);
             let event = match uploaded {
                 Ok(Uploaded { bytes, .. }) => CkptEvent::Uploaded {
                     step,
@@ -159,22 +193,6 @@ impl Thread {
         }
     }
 
-    /// Before the event, so that whoever sees it can offer the next one.
-    fn note(&self, step: Step, uploaded: &Result<Uploaded, RemoteError>) {
-        let mut standing = lock(&self.standing);
-        standing.under_way = None;
-        match uploaded {
-            Ok(_) => {
-                standing.step = Some(step);
-                standing.failing = None;
-            }
-            Err(error) => {
-                standing.failed += 1;
-                standing.failing = Some(error.to_string());
-            }
-        }
-    }
-
     async fn upload(&self, step: Step) -> Result<Uploaded, RemoteError> {
         let RemoteConfig {
             remote, run, dir, ..
@@ -185,19 +203,7 @@ impl Thread {
     }
 
     fn tidy(&self, step: Step) {
-        let RemoteConfig {
-            remote,
-            run,
-            dir,
-            keep,
-            ..
-        } = &self.config;
-        let listed = list(dir).unwrap_or_default();
-        let pinned = listed.iter().filter(|l| l.pinned).map(|l| l.step);
-        let pinned: BTreeSet<Step> = pinned.collect();
-        if let Err(error) = self.runtime.block_on(remote.tidy(run, keep, &pinned)) {
-            let url = remote.url();
-            let text = format!("after the upload of step {step} to {url}: {error}");
+        if let Err(text) = self.runtime.block_on(self.config.tidy(step)) {
             self.tell(CkptEvent::Untidy(text));
         }
     }

@@ -101,12 +101,12 @@ impl Turn {
     /// Has it written, and what its shards need to stay is kept until it is.
     pub fn write_keeping(mut self, request: Request, kept: impl Send + 'static) -> Offer {
         let requests = &self.checkpointer.requests;
-        let work = Work {
+        let write = Write {
             request,
             offered: self.begun,
             _kept: Box::new(kept),
         };
-        self.taken = requests.send(work).is_ok();
+        self.taken = requests.send(Work::Write(write)).is_ok();
         match self.taken {
             true => Offer::Taken,
             false => Offer::Behind,
@@ -115,11 +115,28 @@ impl Turn {
 
     /// It cannot be.
     pub fn fail(self, step: Step, error: WriteError) {
+        self.end(CkptEvent::Failed { step, error });
+    }
+
+    /// It is not written here, and this came of it.
+    pub fn end(self, event: CkptEvent) {
         let events = self.checkpointer.events.clone();
         // Before the event, so that whoever sees it can offer the next one.
         drop(self);
         // The receiver is gone when the daemon ends.
-        let _ = events.send(CkptEvent::Failed { step, error });
+        let _ = events.send(event);
+    }
+
+    /// Says so at once.
+    pub fn tell(&self, event: CkptEvent) {
+        // The receiver is gone when the daemon ends.
+        let _ = self.checkpointer.events.send(event);
+    }
+
+    /// The step's checkpoint is elsewhere, as this event says: what was brought here of others goes as if it were here.
+    pub fn tidy(mut self, step: Step, event: CkptEvent) {
+        let requests = &self.checkpointer.requests;
+        self.taken = requests.send(Work::Tidy(step, event)).is_ok();
     }
 }
 
@@ -132,7 +149,13 @@ impl Drop for Turn {
 }
 
 /// What the thread is given.
-struct Work {
+enum Work {
+    Write(Write),
+    /// After a checkpoint elsewhere, of which it tells then.
+    Tidy(Step, CkptEvent),
+}
+
+struct Write {
     request: Request,
     offered: Instant,
     /// What is let go of once it is written.
@@ -155,12 +178,16 @@ impl Worker {
             )));
         }
         while let Some(work) = self.next(requests) {
-            let request = &work.request;
-            let event = match self.room.look(&self.config, request) {
-                Some(paused) => paused,
-                None => self.attempt(request, work.offered),
+            let event = match work {
+                Work::Write(write) => match self.room.look(&self.config, &write.request) {
+                    Some(paused) => paused,
+                    None => self.attempt(&write.request, write.offered),
+                },
+                Work::Tidy(step, event) => {
+                    self.tidy_after(step);
+                    event
+                }
             };
-            drop(work);
             // Before the event, so that whoever sees it can offer the next one.
             self.state.busy.store(false, Ordering::Release);
             self.tell(event);
@@ -193,10 +220,7 @@ impl Worker {
                     .look_again(&self.config)
                     .into_iter()
                     .for_each(|event| self.tell(event));
-                if let Err(error) = self.tidy(step) {
-                    let text = format!("after the checkpoint of step {step}: {error}");
-                    self.tell(CkptEvent::Untidy(text));
-                }
+                self.tidy_after(step);
                 CkptEvent::Written {
                     step,
                     generation: request.generation,
@@ -219,6 +243,13 @@ impl Worker {
     fn tell(&self, event: CkptEvent) {
         // The receiver is gone when the daemon ends.
         let _ = self.events.send(event);
+    }
+
+    fn tidy_after(&self, step: Step) {
+        if let Err(error) = self.tidy(step) {
+            let text = format!("after the checkpoint of step {step}: {error}");
+            self.tell(CkptEvent::Untidy(text));
+        }
     }
 
     /// Removes what need not stay, and leftovers of attempts before this one that never got their

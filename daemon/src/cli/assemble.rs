@@ -1,20 +1,20 @@
 //! The parts of a leader's driver, made and started.
 use super::checks::Prepared;
 use super::failure::Failure;
-use crate::ckpt::{self, Checkpointer, RemoteConfig, Uploader};
+use crate::ckpt::{self, ByNodes, Checkpointer, RemoteConfig, Uploader};
 use crate::control::Far;
 use crate::driver::{Clock, Event, Events, Feeds, Parts, World};
 use crate::grouping::Grouping;
 use crate::grouplog::Logging;
 use crate::launcher::Launcher;
 use crate::leases::Leases;
-use crate::nodes::{Authorities, Members, Shards};
+use crate::nodes::{Authorities, Members, Puts, Shards};
 use crate::state::StateDir;
 use crate::store::{Quota, Store};
 use crate::telemetry::Telemetry;
 use crate::worker::WorkerPlan;
 use robust_ckpt::Retention;
-use robust_shared::job::{PublishAfter, SlotDevices};
+use robust_shared::job::{PublishAfter, SlotDevices, WrittenBy};
 use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -74,6 +74,10 @@ pub(super) fn assemble(
         every: job.checkpoint.remote_every,
         keep: keep.clone(),
     });
+    let (remote, by_nodes) = match job.checkpoint.written_by {
+        WrittenBy::Leader => (remote, None),
+        WrittenBy::Nodes => (None, remote.map(ByNodes::new)),
+    };
     let uploader = remote
         .map(|config| Uploader::start(config, written.clone()))
         .transpose()
@@ -105,6 +109,8 @@ pub(super) fn assemble(
         checkpointer: Checkpointer::start(checkpoint_config, store.clone(), written)
             .map_err(start("the checkpoint writer"))?,
         uploader,
+        by_nodes,
+        puts: Puts::default(),
         far,
         checkpoints: state.checkpoints(),
         leases,

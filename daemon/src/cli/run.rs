@@ -142,7 +142,8 @@ async fn lead(
     let goes_on = lead.as_ref().is_some_and(|lead| lead.head().is_some());
     let is_new = past.is_empty() && !goes_on;
     let listeners = Listeners::bind(&prepared, &state, is_new, epoch).await?;
-    let first_job = job_json(&prepared)?;
+    let (first_job, job) = (json_of(&prepared.job)?, prepared.job.clone());
+    let job_for_nodes = json_of(&job.for_nodes())?;
     let written = write_job(&state, &first_job, prepared.located.is_some())?;
     let past = match past.is_empty() {
         true => driver::without_database(&state, &store, (&prepared.job, written), note).await?,
@@ -172,12 +173,19 @@ async fn lead(
     .await?;
     let prepared = (prepared, grouping);
     let disk = (store, quota, logging);
-    let daemon = Daemon::open(prepared, (first_job, lead), state, disk, past, listeners)?;
+    let daemon = Daemon::open(
+        prepared,
+        (job_for_nodes, lead),
+        state,
+        disk,
+        past,
+        listeners,
+    )?;
     daemon.serve_and_run(Duration::from_secs(args.linger)).await
 }
 
-fn job_json(prepared: &Prepared) -> Result<String, Failure> {
-    Ok(serde_json::to_string_pretty(&prepared.job).map_err(warmup::WarmupError::from)?)
+fn json_of(job: &Job) -> Result<String, Failure> {
+    Ok(serde_json::to_string_pretty(job).map_err(warmup::WarmupError::from)?)
 }
 
 /// How long the end of the daemon waits for a collector.
@@ -203,8 +211,8 @@ fn traces(prepared: &Prepared, run: &str, feeds: &mut Feeds) -> Result<Option<Tr
 struct Daemon {
     prepared: Prepared,
     grouping: Grouping,
-    /// The job as it began, which is what roles of revision 0 read.
-    first_job: String,
+    /// The job as it began, which is what roles of revision 0 on other nodes read.
+    job_for_nodes: String,
     state: StateDir,
     store: Store,
     quota: Quota,
@@ -233,7 +241,7 @@ struct Daemon {
 impl Daemon {
     fn open(
         (prepared, grouping): (Prepared, Grouping),
-        (first_job, lead): (String, Option<Arc<Lead>>),
+        (job_for_nodes, lead): (String, Option<Arc<Lead>>),
         state: StateDir,
         (store, quota, logging): (Store, Quota, Logging),
         past: Past,
@@ -313,7 +321,7 @@ impl Daemon {
         Ok(Self {
             prepared,
             grouping,
-            first_job,
+            job_for_nodes,
             state,
             store,
             quota,
@@ -377,7 +385,7 @@ impl Daemon {
         );
         let roles = RoleHostService::new(ways, leases, self.store.clone(), first);
         if let Some(nodes) = self.nodes.take() {
-            let job = self.first_job.clone();
+            let job = self.job_for_nodes.clone();
             let at = nodes.listener.local_addr().map(|a| a.to_string());
             tracing::info!("nodes may join at {}", at.unwrap_or_default());
             let events = Tell::into_channel(&self.events);

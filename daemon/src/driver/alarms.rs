@@ -184,6 +184,12 @@ impl Driver {
                 let _ = uploader.offer(*step);
             }
         }
+        if let CkptEvent::Put {
+            step, generation, ..
+        } = event
+        {
+            self.written = Some((*step, *generation));
+        }
         let now = self.parts.clock.now();
         self.taped.checkpoint(now, event);
         let (feeds, text) = (&self.parts.feeds, event.to_string());
@@ -194,7 +200,7 @@ impl Driver {
             CkptEvent::NotUploaded { .. } => {
                 feeds.raise(now, Alarm::StoreAway, severity, "checkpoint", text);
             }
-            CkptEvent::Uploaded { url, .. } => {
+            CkptEvent::Uploaded { url, .. } | CkptEvent::Put { url, .. } => {
                 feeds.note(now, severity, "checkpoint", text);
                 let text = format!("{url} takes checkpoints again");
                 feeds.lower(now, Alarm::StoreAway, "checkpoint", text);

@@ -49,8 +49,11 @@ pub(super) struct Revisions {
 impl Revisions {
     /// Those of an earlier life, up to the newest. One that cannot be read is missed when it is wanted.
     pub fn read(state: &StateDir, newest: u32) -> Self {
-        let read = |number| std::fs::read_to_string(state.job_revision(number));
-        let texts = (1..=newest).filter_map(|number| Some((number, read(number).ok()?.into())));
+        let read = |number| {
+            let text = std::fs::read(state.job_revision(number)).ok()?;
+            text_for_nodes(serde_json::from_slice(&text).ok()?).ok()
+        };
+        let texts = (1..=newest).filter_map(|number| Some((number, read(number)?)));
         Self {
             texts: texts.collect(),
             removing: None,
@@ -212,9 +215,14 @@ impl Driver {
     }
 }
 
-/// Puts a revision on disk; its text.
+/// A revision as roles on other nodes read it.
+fn text_for_nodes(job: Job) -> serde_json::Result<Arc<str>> {
+    serde_json::to_string_pretty(&job.for_nodes()).map(Into::into)
+}
+
+/// Puts a revision on disk; its text for other nodes.
 fn write(path: &Path, job: &Job) -> Result<Arc<str>, String> {
     let text = serde_json::to_string_pretty(job).map_err(|e| e.to_string())?;
     write_private(path, text.as_bytes()).map_err(|e| e.to_string())?;
-    Ok(text.into())
+    text_for_nodes(job.clone()).map_err(|e| e.to_string())
 }

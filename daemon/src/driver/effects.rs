@@ -233,7 +233,7 @@ impl Driver {
             self.printer.print(line);
             let every = self.parts.job.checkpoint.every;
             let there = self.written == Some((step, generation));
-            if every > 0 && step.0.is_multiple_of(every) && !there {
+            if every > 0 && step.0.is_multiple_of(every) && !there && !self.is_put_soon(step) {
                 let reward = Some(metrics.reward);
                 self.offer_checkpoint(step, generation, trajectories.clone(), reward);
             }

@@ -3,7 +3,7 @@ use super::adopt::batch_of;
 use super::hands::Process;
 use super::world::World;
 use super::{Driver, Event, ProcessEvent};
-use crate::ckpt::CkptEvent;
+use crate::ckpt::{ByNodes, CkptEvent};
 use crate::launcher::{LaunchEvent, Running, kill_and_wait};
 use crate::nodes::NodeLinkEvent;
 use crate::store::Store;
@@ -11,7 +11,7 @@ use robust_proto::v1::{self, host_message::Body, leader_message};
 use robust_shared::ids::{Generation, Incarnation, NodeId, Step};
 use robust_shared::service;
 use std::time::Duration;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 /// How long roles may take to end by themselves.
 const GENTLE: Duration = Duration::from_secs(2);
@@ -130,18 +130,21 @@ impl Driver {
             };
             match timeout_at(deadline, event).await {
                 Ok(Some(Ended::Process(incarnation))) => self.forget(incarnation),
-                Ok(Some(Ended::Else(Event::Node(NodeLinkEvent::Said { link, body })))) => {
-                    self.on_node_said(link, *body);
-                }
-                Ok(Some(Ended::Else(Event::Node(NodeLinkEvent::Gone { link })))) => {
-                    self.on_node_gone(link)
-                }
-                Ok(Some(Ended::Else(Event::Process(ProcessEvent::Started { life, started })))) => {
-                    self.on_started(&life, started);
-                }
-                Ok(Some(Ended::Else(_))) => {}
+                Ok(Some(Ended::Else(event))) => self.on_event_at_end(event),
                 Ok(None) | Err(_) => return,
             }
+        }
+    }
+
+    /// What still matters of what is heard.
+    fn on_event_at_end(&mut self, event: Event) {
+        match event {
+            Event::Node(NodeLinkEvent::Said { link, body }) => self.on_node_said(link, *body),
+            Event::Node(NodeLinkEvent::Gone { link }) => self.on_node_gone(link),
+            Event::Process(ProcessEvent::Started { life, started }) => {
+                self.on_started(&life, started);
+            }
+            _ => {}
         }
     }
 
@@ -170,33 +173,55 @@ impl Driver {
     }
 
     async fn wait_for_checkpoint(&mut self, world: &mut World, step: Step) {
-        // Shards of ranks on other machines have to come here first.
-        let bytes: u64 = self.snapshots.get(step).map_or(0, |snapshot| {
-            let elsewhere = snapshot.shards.iter().filter(|s| s.path.is_empty());
-            elsewhere.map(|shard| shard.bytes).sum()
-        });
-        let deadline = Instant::now() + LAST_CHECKPOINT + Duration::from_secs(bytes / SLOWEST);
-        while let Ok(Some(event)) = timeout_at(deadline, world.checkpoints.recv()).await {
+        let deadline = Instant::now() + self.time_for_last(step);
+        loop {
+            let event = tokio::select! {
+                event = world.checkpoints.recv() => event,
+                // Nodes say what became of what they put.
+                Some(event) = world.events.recv() => {
+                    self.on_event_at_end(event);
+                    continue;
+                }
+                () = sleep_until(deadline) => break,
+            };
+            let Some(event) = event else { break };
             self.on_checkpoint(&event);
-            match event {
-                CkptEvent::Written { step: of, .. }
-                | CkptEvent::Failed { step: of, .. }
-                | CkptEvent::Paused { step: of, .. }
-                    if of == step =>
-                {
-                    return;
-                }
+            match self.ended_with(&event) {
+                Some(of) if of == step => return,
                 // The writer was busy with an earlier step when this one was offered.
-                CkptEvent::Written { .. } | CkptEvent::Failed { .. } | CkptEvent::Paused { .. } => {
-                    self.offer_last_checkpoint();
-                }
-                CkptEvent::Uploaded { .. }
-                | CkptEvent::NotUploaded { .. }
-                | CkptEvent::Resumed { .. }
-                | CkptEvent::Untidy(_) => {}
+                Some(_) => drop(self.offer_last_checkpoint()),
+                None => {}
             }
         }
         tracing::warn!("the checkpoint of step {step} was not written in time");
+    }
+
+    /// How long the last checkpoint may take.
+    fn time_for_last(&self, step: Step) -> Duration {
+        let shards = || self.snapshots.get(step).into_iter().flat_map(|s| &s.shards);
+        if self.parts.by_nodes.is_some() {
+            let largest = shards().map(|shard| shard.bytes).max();
+            return ByNodes::patience(largest.unwrap_or_default());
+        }
+        // Shards of ranks on other machines have to come here first.
+        let elsewhere = shards().filter(|shard| shard.path.is_empty());
+        let bytes: u64 = elsewhere.map(|shard| shard.bytes).sum();
+        LAST_CHECKPOINT + Duration::from_secs(bytes / SLOWEST)
+    }
+
+    /// The step of which nothing more is done for its checkpoint.
+    fn ended_with(&self, event: &CkptEvent) -> Option<Step> {
+        match event {
+            CkptEvent::Written { step, .. }
+            | CkptEvent::Failed { step, .. }
+            | CkptEvent::Paused { step, .. }
+            | CkptEvent::Put { step, .. } => Some(*step),
+            CkptEvent::NotUploaded { step, .. } if self.parts.by_nodes.is_some() => Some(*step),
+            CkptEvent::Uploaded { .. }
+            | CkptEvent::NotUploaded { .. }
+            | CkptEvent::Resumed { .. }
+            | CkptEvent::Untidy(_) => None,
+        }
     }
 
     /// Has the last checkpoint put into the object store, and waits for as long as bytes move.

@@ -298,6 +298,7 @@ impl Driver {
         let Some(turn) = self.parts.checkpointer.begin() else {
             return false;
         };
+        let by_nodes = self.parts.by_nodes.clone();
         let request = Request {
             step,
             generation,
@@ -306,6 +307,10 @@ impl Driver {
             reward,
             tensors: self.served.tensors(),
         };
+        if let Some(by_nodes) = by_nodes {
+            self.put_by_nodes(by_nodes, turn, request, snapshot);
+            return true;
+        }
         if snapshot.shards.iter().all(|shard| !shard.path.is_empty()) {
             return turn.write(request) == Offer::Taken;
         }

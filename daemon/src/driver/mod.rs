@@ -46,6 +46,7 @@ mod nodes;
 mod operators;
 mod outbox;
 mod pulled;
+mod puts;
 mod recent;
 mod replicas;
 mod restoring;
@@ -75,14 +76,14 @@ pub use saved::SavedError;
 pub use status::{Frame, armed, incident, pause, slot};
 pub use world::World;
 
-use crate::ckpt::{Checkpointer, Uploader};
+use crate::ckpt::{ByNodes, Checkpointer, Uploader};
 use crate::control::{Ahead, Far, GangCalls, Prompts};
 use crate::grouplog::Logging;
 use crate::launcher::Launcher;
 use crate::leases::Leases;
 use crate::links::Links;
 use crate::logging::Rarer;
-use crate::nodes::{Authorities, Members, Shards};
+use crate::nodes::{Authorities, Members, Puts, Shards};
 use crate::services::Services;
 use crate::state::StateDir;
 use crate::store::{Quota, Store, StoreError};
@@ -168,6 +169,10 @@ pub struct Parts {
     pub checkpointer: Checkpointer,
     /// Puts them into the object store, where the job has one.
     pub uploader: Option<Uploader>,
+    /// Has them put there by those who hold their shards, where the job wants that.
+    pub by_nodes: Option<ByNodes>,
+    /// Orders to nodes to put shards there.
+    pub puts: Puts,
     /// Brings them back from there.
     pub far: Option<Arc<Far>>,
     /// Where they are.

@@ -452,6 +452,7 @@ impl Driver {
             }),
             oldest: oldest.map_or(0, |step| step.0),
             from,
+            kept_steps: self.parts.shards.pinned_steps(),
         }));
         Ordered::Now
     }
@@ -511,7 +512,7 @@ impl Driver {
     }
 
     /// The nodes that hold a shard and can be told to give it.
-    fn peer_holders(&self, key: ShardKey) -> Vec<PeerHolder> {
+    pub(super) fn peer_holders(&self, key: ShardKey) -> Vec<PeerHolder> {
         let table = self.replicas.table.as_ref();
         let names = table.into_iter().flat_map(|table| table.holders(key));
         let holders = names.filter_map(|name| {
@@ -576,19 +577,6 @@ impl Driver {
             shards: self.parts.shards.clone(),
             events: Tell::into_channel(&self.parts.events),
         }
-    }
-
-    pub(super) fn remote_status(&self) -> Option<v1::RemoteStatus> {
-        let uploader = self.parts.uploader.as_ref()?;
-        let standing = uploader.standing();
-        Some(v1::RemoteStatus {
-            url: uploader.url().to_owned(),
-            step: standing.step.map(|step| step.0),
-            sent_bytes: standing.sent_bytes,
-            skipped: standing.skipped,
-            failed: standing.failed,
-            failing: standing.failing.unwrap_or_default(),
-        })
     }
 }
 

@@ -133,6 +133,9 @@ impl Taped {
             }
             CkptEvent::Uploaded {
                 step, bytes, took, ..
+            }
+            | CkptEvent::Put {
+                step, bytes, took, ..
             } => {
                 let uploaded = transfer(now, TransferKind::Upload, step.0, *bytes, *took);
                 self.tape.moved(now, uploaded);

@@ -2,6 +2,7 @@
 use super::exchange::Exchange;
 use super::held::Held;
 use super::memory::{Memory, MemoryError, Started};
+use super::puts::Puts;
 use super::{EarlierTerm, LinkEvent, NodeConfig, NodeEnd, NodeError, Standing, Upstream};
 use crate::grouping::{Grouping, GroupingError, role_life};
 use crate::launcher::{self, Afflictions, LaunchEvent, Launcher, Running};
@@ -85,6 +86,7 @@ pub(super) struct Actor {
     /// Copies of other nodes' shards.
     pub(super) held: Held,
     pub(super) exchange: Exchange,
+    pub(super) puts: Puts,
     pub(super) evidence: mpsc::UnboundedSender<(Incarnation, launcher::Evidence)>,
     /// Ends that no leader was told of, and those told to one that has not answered yet.
     ended: Vec<v1::RoleExited>,
@@ -128,6 +130,7 @@ impl Actor {
     pub fn new(parts: ActorParts) -> Result<Self, MemoryError> {
         let memory = Memory::load(&parts.state)?;
         let mut actor = Self {
+            puts: Puts::new(parts.held.clone()),
             held: parts.held,
             exchange: parts.exchange,
             state: parts.state,

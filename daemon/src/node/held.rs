@@ -187,13 +187,14 @@ impl Held {
         found.max_by_key(|(s, _)| s.xxh3.is_some())
     }
 
-    /// Removes copies of steps that nobody goes back to, and those of the ordered shard's step and
+    /// Removes copies of steps that nobody goes back to, but for those that a checkpoint is made of, and those of the ordered shard's step and
     /// later ones by other gangs: they are history that did not happen.
     fn tidy(&self, order: &v1::HoldShard) {
         let shard = order.shard.clone().unwrap_or_default();
         for (held, path) in self.files() {
             let undone = held.step >= shard.step && held.generation < shard.generation;
-            if held.xxh3.is_some() && (held.step < order.oldest || undone) {
+            let old = held.step < order.oldest && !order.kept_steps.contains(&held.step);
+            if held.xxh3.is_some() && (old || undone) {
                 remove(&path);
             }
         }
@@ -318,12 +319,13 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let held = Held::new(temp.path().to_owned());
         let all = [
+            shard(4, 1, Some(1)),
             shard(5, 1, Some(1)),
             shard(6, 1, Some(1)),
             shard(7, 1, Some(1)),
             shard(9, 1, Some(1)),
         ];
-        let [old, kept, undone, beyond] = all.each_ref().map(|s| put(&held, s));
+        let [written, old, kept, undone, beyond] = all.each_ref().map(|s| put(&held, s));
         let order = v1::HoldShard {
             rank: 1,
             shard: Some(v1::SnapshotReply {
@@ -333,9 +335,10 @@ mod tests {
             }),
             oldest: 6,
             from: None,
+            kept_steps: vec![4],
         };
         held.tidy(&order);
         assert!(!old.exists() && !undone.exists() && !beyond.exists());
-        assert!(kept.exists());
+        assert!(kept.exists() && written.exists());
     }
 }

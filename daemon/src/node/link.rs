@@ -315,6 +315,7 @@ impl Link<'_> {
             held: standing.held,
             renews: true,
             hears_beats: true,
+            puts_shards: true,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             shards: self
                 .exchange

@@ -9,6 +9,7 @@
 //!     ╚══ RoleHost ══ proxy.rs ◄── STATE/roles.sock ◄── role processes
 //!                       └── shards.rs: snapshots back here before a rank is told to restore them
 //!  other nodes ══ ShardHost ══ exchange.rs: what is in this node's memory of them
+//!  object store ◄══ puts.rs: what is in this node's memory, for a checkpoint
 //!
 //!  its life:     away ──connect, with its certificate──► joined ──job and files there──► ready
 //!                 ▲ │ longer than daemon_grace: its roles end     │                        │
@@ -25,6 +26,7 @@ mod link;
 mod memory;
 mod orders;
 mod proxy;
+mod puts;
 mod relay;
 mod renewal;
 mod run;

@@ -24,6 +24,7 @@ impl Actor {
             Down::Collect(collect) => self.on_collect(&collect),
             Down::Hold(order) => self.on_hold(order),
             Down::Give(order) => self.on_give(order),
+            Down::Put(order) => self.on_put(order),
             Down::ReadLog(order) => self.on_read_log(order),
             Down::Ended(ended) => return self.on_ended(&ended),
             Down::Identity(new) => self.on_identity(&new.pem),
@@ -63,6 +64,12 @@ impl Actor {
                 let _ = up.send(v1::NodeMessage { body });
             }
         });
+    }
+
+    fn on_put(&mut self, order: v1::PutShard) {
+        let Some(up) = self.up.clone() else { return };
+        let puts = self.puts.clone();
+        tokio::spawn(async move { puts.put(order, up).await });
     }
 
     fn on_identity(&self, pem: &str) {

@@ -276,6 +276,11 @@ impl Shards {
         Pinned { shards, step }
     }
 
+    /// The steps that are pinned now.
+    pub fn pinned_steps(&self) -> Vec<u64> {
+        self.pins().keys().copied().collect()
+    }
+
     fn pins(&self) -> MutexGuard<'_, HashMap<u64, usize>> {
         // A count is whole, whoever panicked.
         self.pinned.lock().unwrap_or_else(PoisonError::into_inner)

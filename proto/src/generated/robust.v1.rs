@@ -5665,7 +5665,7 @@ pub struct ClockReply {
 pub struct NodeMessage {
     #[prost(
         oneof = "node_message::Body",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 90"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 90"
     )]
     pub body: ::core::option::Option<node_message::Body>,
 }
@@ -5705,6 +5705,9 @@ pub mod node_message {
         /// another node was given the shard of a rank that runs here
         #[prost(message, tag = "13")]
         Sent(super::ShardSent),
+        /// what became of a PutShard
+        #[prost(message, tag = "14")]
+        Put(super::ShardPut),
         #[prost(message, tag = "90")]
         LogRead(super::LogRead),
     }
@@ -5749,6 +5752,9 @@ pub struct NodeStanding {
     /// its ShardHost: IP address and port; empty: none, and its ranks' shards go to the leader
     #[prost(string, tag = "14")]
     pub shards: ::prost::alloc::string::String,
+    /// it knows PutShard
+    #[prost(bool, tag = "15")]
+    pub puts_shards: bool,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -5882,7 +5888,7 @@ pub struct NodeLeave {
 pub struct LeaderMessage {
     #[prost(
         oneof = "leader_message::Body",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 90, 60"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 90, 60"
     )]
     pub body: ::core::option::Option<leader_message::Body>,
 }
@@ -5920,6 +5926,9 @@ pub mod leader_message {
         /// in place of the welcome's
         #[prost(message, tag = "12")]
         Identity(super::NewIdentity),
+        /// to nodes that say they know it
+        #[prost(message, tag = "13")]
+        Put(super::PutShard),
         #[prost(message, tag = "90")]
         ReadLog(super::ReadLog),
         #[prost(message, tag = "60")]
@@ -6204,6 +6213,9 @@ pub struct HoldShard {
     /// absent: the leader
     #[prost(message, optional, tag = "4")]
     pub from: ::core::option::Option<ShardPlace>,
+    /// copies of these steps stay all the same: a checkpoint is made of them
+    #[prost(uint64, repeated, tag = "5")]
+    pub kept_steps: ::prost::alloc::vec::Vec<u64>,
 }
 /// The digests of a shard as its rank's node read it for another one: copies are known by them.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -6231,6 +6243,45 @@ pub struct ShardNotHeld {
 pub struct GiveShard {
     #[prost(message, optional, tag = "1")]
     pub shard: ::core::option::Option<HeldShard>,
+}
+/// The node is to put a shard that is in its memory into the object store, with its own credentials for that. Ordered again
+/// while it does, it answers the last order.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PutShard {
+    /// of this order
+    #[prost(uint64, tag = "1")]
+    pub ticket: u64,
+    /// what it must be; without xxh3: nobody but the node of its rank can know
+    #[prost(message, optional, tag = "2")]
+    pub shard: ::core::option::Option<HeldShard>,
+    /// the store
+    #[prost(string, tag = "3")]
+    pub url: ::prost::alloc::string::String,
+    /// where in it, below the URL
+    #[prost(string, tag = "4")]
+    pub key: ::prost::alloc::string::String,
+    /// it is given up after so long
+    #[prost(uint32, tag = "5")]
+    pub limit_s: u32,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ShardPut {
+    /// of the order
+    #[prost(uint64, tag = "1")]
+    pub ticket: u64,
+    /// with the digest of what was put
+    #[prost(message, optional, tag = "2")]
+    pub shard: ::core::option::Option<HeldShard>,
+    /// of that
+    #[prost(bytes = "vec", tag = "3")]
+    pub blake3: ::prost::alloc::vec::Vec<u8>,
+    /// why it was not put; empty: it was
+    #[prost(string, tag = "4")]
+    pub error: ::prost::alloc::string::String,
 }
 /// Generated client implementations.
 pub mod node_host_client {

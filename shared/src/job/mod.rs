@@ -50,6 +50,7 @@ pub use sections::{
     ModelConfig, Needed, Node, PauseMode, Policy, ProbeBy, PublishAfter, Ready, Restart, Rollout,
     RolloutCommand, Service, ServiceHealth, Stop, StopSignal, Swap, Tool, Train, Trainer,
     TrainerCommand, TrainerReady, Verification, WarmupSettings, Watch, WeightTransport, Weights,
+    WrittenBy,
 };
 pub use size::{MemorySize, NoSize};
 pub(crate) use units::seconds;
@@ -180,6 +181,13 @@ impl Job {
             Ok(()) => Ok(job),
             Err(problem) => Err(serde::de::Error::custom(problem)),
         }
+    }
+
+    /// The same for the job's nodes: without what is the leader's affair alone, where it is a key that nodes of the build
+    /// before do not know and refuse.
+    pub fn for_nodes(mut self) -> Job {
+        self.checkpoint.written_by = WrittenBy::default();
+        self
     }
 
     /// Makes every path absolute against `base_dir`, the (absolute) folder of the job file. Purely

@@ -45,6 +45,16 @@ fn a_job_of_defaults_has_no_key_that_the_build_before_does_not_know() {
     let known: Vec<&str> = include_str!("keys_of_the_build_before.txt")
         .lines()
         .collect();
+    let mut of_nodes = Vec::new();
+    let mut written = minimal();
+    written.checkpoint.written_by = WrittenBy::Nodes;
+    keys(
+        &serde_json::to_value(written.for_nodes()).unwrap(),
+        "",
+        &mut of_nodes,
+    );
+    of_nodes.sort();
+    assert_eq!(of_nodes, all, "what the leader alone needs to know");
     let new: Vec<_> = all
         .iter()
         .filter(|key| !known.contains(&key.as_str()))
@@ -333,6 +343,14 @@ const BAD: &[(&str, &str)] = &[
     (
         "window_of_years",
         ":6:14: `detect.agent_silent.window_s` is 1000000000000; it must be above 0 and at most 30 days, in seconds",
+    ),
+    (
+        "written_by_nodes_after_disk",
+        ":6:1: `checkpoint.written_by` is nodes; with `checkpoint.publish_after = \"disk\"` every step waits for the leader's disk, which such checkpoints are not on: set that to \"replica\", or leave this out",
+    ),
+    (
+        "written_by_nodes_nowhere",
+        ":6:1: `checkpoint.written_by` is nodes; name the object store that nodes put checkpoints into as `checkpoint.remote`",
     ),
     (
         "wrong_type",

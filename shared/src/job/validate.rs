@@ -2,7 +2,9 @@
 use super::error::Problem;
 use super::placement::count_key;
 use super::sections::CONTROLLERS;
-use super::{Dtype, Job, Mode, ModelConfig, Verification, WeightTransport};
+use super::{
+    Dtype, Job, Mode, ModelConfig, PublishAfter, Verification, WeightTransport, WrittenBy,
+};
 use crate::core::{FaultKind, LONGEST_S, RuleSet};
 use crate::ids::Role;
 use std::collections::BTreeSet;
@@ -100,6 +102,25 @@ impl Job {
                 (None, Some(file)) => return Err(bad(key_of_file, file.display(), must)),
                 (None, None) => {}
             }
+        }
+        self.check_written_by()
+    }
+
+    fn check_written_by(&self) -> Result<(), Problem> {
+        let kept = &self.checkpoint;
+        if kept.written_by == WrittenBy::Leader {
+            return Ok(());
+        }
+        let (key, by) = ("checkpoint.written_by", kept.written_by.name());
+        if kept.remote.is_none() {
+            let must =
+                "name the object store that nodes put checkpoints into as `checkpoint.remote`";
+            return Err(bad(key, by, must));
+        }
+        if kept.publish_after == PublishAfter::Disk {
+            let must = "with `checkpoint.publish_after = \"disk\"` every step waits for the leader's disk, \
+                        which such checkpoints are not on: set that to \"replica\", or leave this out";
+            return Err(bad(key, by, must));
         }
         Ok(())
     }

@@ -26,9 +26,9 @@ pub enum CkptCommand {
         remote: RemoteArgs,
     },
     /// Keep one, whatever the job's retention says
-    Pin(StepArgs),
+    Pin(PinArgs),
     /// Let it go with the others again
-    Unpin(StepArgs),
+    Unpin(PinArgs),
     /// Remove what the job's retention need not keep
     Gc {
         /// Only say what would be removed
@@ -75,6 +75,17 @@ pub struct RemoteArgs {
     /// What it has to be signed with; by default the job's own key, of its own store
     #[arg(long, value_name = "FILE", requires = "remote")]
     pub signing_key_file: Option<PathBuf>,
+}
+
+/// Which checkpoint stays, or goes with the others again.
+#[derive(Debug, ClapArgs)]
+pub struct PinArgs {
+    /// Which
+    #[command(flatten)]
+    pub step: StepArgs,
+    /// Where
+    #[command(flatten)]
+    pub remote: RemoteArgs,
 }
 
 /// Which checkpoint.

@@ -30,6 +30,11 @@ impl Image {
     /// what step it is of: its digest does.
     pub fn open(path: &Path, wanted: Taken) -> Result<Self, CkptError> {
         let file = File::open(path).map_err(CkptError::io("open", path))?;
+        Self::in_file(path, file, wanted)
+    }
+
+    /// The same of a file that is open, whatever has its name by now.
+    pub fn in_file(path: &Path, file: File, wanted: Taken) -> Result<Self, CkptError> {
         let length = file.metadata().map_err(CkptError::io("look at", path))?;
         let torn = |detail: String| CkptError::Torn {
             path: path.to_owned(),

@@ -85,6 +85,7 @@ impl Driver {
         remote.address = joined.standing.advertise;
         remote.shards = joined.standing.shards;
         remote.renews = joined.standing.renews;
+        remote.puts_shards = joined.standing.puts_shards;
         remote.told.clear();
         self.nodes.link(node, joined.link, joined.orders);
         let remote = self.nodes.remote(node);
@@ -216,6 +217,7 @@ impl Driver {
             Up::Samples(samples) => self.on_node_samples(node, &samples),
             Up::Held(held) => self.on_held(node, &held),
             Up::Sent(sent) => self.on_sent(node, &sent),
+            Up::Put(put) => self.on_put(node, put),
             Up::NotHeld(not_held) => self.on_not_held(node, not_held),
             Up::Leaving(said) => {
                 let reason = said.reason;

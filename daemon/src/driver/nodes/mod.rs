@@ -26,6 +26,8 @@ pub(super) struct Remote {
     pub address: String,
     /// Where other nodes read the shards that it holds; empty: nowhere.
     pub shards: String,
+    /// Whether it can put shards into the object store.
+    pub puts_shards: bool,
     link: Option<(LinkId, Orders)>,
     /// Whether it can be told to have another certificate made, and by which authority it was told over this link.
     renews: bool,

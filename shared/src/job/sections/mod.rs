@@ -22,7 +22,7 @@ pub use learn::{BatchShape, Data, Model, ModelConfig, Train, WarmupSettings};
 pub use limits::Limits;
 pub use operate::{
     CONTROLLERS, Checkpoint, Ha, KeptStore, KindBudget, Node, PublishAfter, Restart,
-    WeightTransport, Weights,
+    WeightTransport, Weights, WrittenBy,
 };
 pub use program::{Ready, Stop, StopSignal};
 pub use roles::{Agent, Rollout, Swap, Tool, Trainer};

@@ -31,6 +31,37 @@ pub struct Checkpoint {
     pub remote_signing_key_file: Option<PathBuf>,
     /// At least so many steps between checkpoints that are put there; 1: each one.
     pub remote_every: u64,
+    /// Who writes checkpoints. `nodes`: each machine puts the shards in its memory into `remote`, and none is on the
+    /// leader's disk.
+    #[serde(skip_serializing_if = "WrittenBy::is_default")]
+    pub written_by: WrittenBy,
+}
+
+/// `[checkpoint] written_by`: through which machines a checkpoint passes on its way to where it is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WrittenBy {
+    /// The leader gathers all shards, writes them to its disk, and puts them into `remote` from there.
+    #[default]
+    Leader,
+    /// Each shard is put into `remote` by a machine that holds it; needs `remote`, and the store's credentials on all
+    /// nodes.
+    Nodes,
+}
+
+impl WrittenBy {
+    /// As a job file says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Leader => "leader",
+            Self::Nodes => "nodes",
+        }
+    }
+
+    // Nodes of an earlier build do not know the key.
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// `[checkpoint] publish_after`: what has to be lost before a committed step is.
@@ -69,6 +100,7 @@ impl Default for Checkpoint {
             remote: None,
             remote_signing_key_file: None,
             remote_every: 1,
+            written_by: WrittenBy::default(),
         }
     }
 }

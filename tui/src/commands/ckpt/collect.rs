@@ -59,7 +59,7 @@ impl Far {
     }
 
     /// The run that is named, or that of the state directory, or the only one there is.
-    async fn one_run(&self, dir: &Path) -> Result<String, CliError> {
+    pub(super) async fn one_run(&self, dir: &Path) -> Result<String, CliError> {
         if let Some(run) = &self.run {
             return Ok(run.clone());
         }

@@ -140,12 +140,17 @@ pub(super) fn pin(state: &State, step: u64, pinned: bool, json: bool) -> Result<
         readable(listed)?;
     }
     pin::set(&RealDisk, &listed.dir, pinned).map_err(failed)?;
+    put_pinned(step, pinned, json)
+}
+
+/// Says that a checkpoint is pinned, or is not any more.
+pub(super) fn put_pinned(step: u64, pinned: bool, json: bool) -> Result<(), CliError> {
     if json {
         return put_json(&json!({ "step": step, "pinned": pinned }));
     }
     match pinned {
         true => put(&format!(
-            "the checkpoint of step {step} stays until `ckpt unpin {step}`\n"
+            "the checkpoint of step {step} stays until it is unpinned\n"
         )),
         false => put(&format!(
             "the checkpoint of step {step} goes with the others again\n"

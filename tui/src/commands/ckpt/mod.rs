@@ -41,6 +41,14 @@ pub async fn run(command: &CkptCommand, global: &Global) -> Result<(), CliError>
             let far = remote::Far::open(remote, &dir)?;
             return far.collect(&dir, *keep, *dry_run, json).await;
         }
+        CkptCommand::Pin(args) if args.remote.remote.is_some() => {
+            let far = remote::Far::open(&args.remote, &dir)?;
+            return far.pin(&dir, args.step.step, true, json).await;
+        }
+        CkptCommand::Unpin(args) if args.remote.remote.is_some() => {
+            let far = remote::Far::open(&args.remote, &dir)?;
+            return far.pin(&dir, args.step.step, false, json).await;
+        }
         CkptCommand::Fetch { step, remote } => {
             return remote::Far::open(remote, &dir)?
                 .fetch(step, &dir, json)
@@ -53,8 +61,8 @@ pub async fn run(command: &CkptCommand, global: &Global) -> Result<(), CliError>
         CkptCommand::Ls(_) => list::list(&state, json),
         CkptCommand::Show(args) => list::show(&state, args.step, json),
         CkptCommand::Verify { step, .. } => verify::run(&state, *step, json),
-        CkptCommand::Pin(args) => list::pin(&state, args.step, true, json),
-        CkptCommand::Unpin(args) => list::pin(&state, args.step, false, json),
+        CkptCommand::Pin(args) => list::pin(&state, args.step.step, true, json),
+        CkptCommand::Unpin(args) => list::pin(&state, args.step.step, false, json),
         CkptCommand::Gc { dry_run, .. } => list::collect(&state, *dry_run, json),
         CkptCommand::Export { step, to } => export::run(&state, step, to, json),
         CkptCommand::Import { .. } | CkptCommand::Fetch { .. } => Ok(()),

@@ -1,5 +1,5 @@
 //! Checkpoints in an object store.
-use super::{job_of, path_text, progress, put, put_json, verify};
+use super::{job_of, list, path_text, progress, put, put_json, verify};
 use crate::cli::RemoteArgs;
 use crate::error::CliError;
 use crate::format;
@@ -58,7 +58,7 @@ impl Far {
             return put(&format!("no checkpoint in {}\n", self.remote.url()));
         }
         let columns = [
-            "RUN", ">STEP", ">GANG", ">BYTES", ">RANKS", ">REWARD", "WHEN", "STATE",
+            "RUN", ">STEP", ">GANG", ">BYTES", ">RANKS", ">REWARD", "WHEN", "PINNED", "STATE",
         ];
         let mut table = Table::new(&columns);
         for kept in &all {
@@ -74,6 +74,7 @@ impl Far {
                 of.map_or_else(dash, |c| c.shards.len().to_string()),
                 reward.map_or_else(dash, |r| format!("{r:.3}")),
                 at.map_or_else(dash, |at| format::time_of_day(at.0 / 1000)),
+                if kept.pinned { "pinned" } else { "-" }.to_owned(),
                 match &kept.manifest {
                     Ok(_) => "complete".to_owned(),
                     Err(why) => format!("unusable: {why}"),
@@ -135,6 +136,26 @@ impl Far {
         ))
     }
 
+    /// Has one stay, or go with the others again: of a run the newest gang's of that step.
+    pub async fn pin(
+        &self,
+        dir: &Path,
+        step: u64,
+        pinned: bool,
+        json: bool,
+    ) -> Result<(), CliError> {
+        let run = self.one_run(dir).await?;
+        let all = self.remote.list(&run).await.map_err(failed)?;
+        let found = all.iter().rev().find(|k| k.place.step.0 == step);
+        let kept = found.ok_or_else(|| self.lacks(step, steps(&all)))?;
+        if let Some(why) = kept.manifest.as_ref().err().filter(|_| pinned) {
+            return Err(CliError::Failed(format!("{}: {why}", kept.place)));
+        }
+        let pinning = self.remote.pin(&kept.place, pinned).await;
+        pinning.map_err(failed)?;
+        list::put_pinned(step, pinned, json)
+    }
+
     /// The one that is meant; with several runs of a store, the one of the newest.
     async fn choose(&self, step: &str) -> Result<Kept, CliError> {
         let wanted = match step {
@@ -170,7 +191,7 @@ fn line(kept: &Kept) -> Value {
     let (place, of) = (&kept.place, kept.manifest.as_ref());
     json!({
         "run": place.run, "step": place.step.0, "generation": place.generation.0,
-        "complete": of.is_ok(), "reason": of.err(),
+        "pinned": kept.pinned, "complete": of.is_ok(), "reason": of.err(),
         "bytes": of.map(robust_ckpt::Checkpoint::bytes).ok(),
         "ranks": of.map(|c| c.shards.len()).ok(),
         "reward": of.ok().and_then(|c| c.reward), "at_us": of.ok().and_then(|c| c.at).map(|at| at.0),
