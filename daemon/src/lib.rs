@@ -39,4 +39,5 @@ pub mod store;
 pub mod telemetry;
 pub mod tell;
 pub mod traces;
+pub mod witness;
 pub mod worker;

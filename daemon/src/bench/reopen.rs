@@ -122,6 +122,7 @@ fn fill(dir: &Path) -> Result<(), BenchError> {
             generation: Generation(1),
             trajectories: batch,
             metrics: StepMetrics::default(),
+            provenance: None,
         };
         let changes = Remembered {
             puts: vec![(Key::Entry(EntryKey::Gang), vec![7; 20_000])],

@@ -226,6 +226,7 @@ impl Driver {
             generation,
             trajectories,
             metrics,
+            ..
         } = record
         {
             let view = self.core.view(self.parts.clock.now());

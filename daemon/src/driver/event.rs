@@ -20,9 +20,9 @@ use crate::store::Condition;
 use crate::telemetry::Samples;
 use crate::worker::Life;
 use robust_proto::v1;
-use robust_shared::core::{Refusal, Reply, Request};
+use robust_shared::core::{Refusal, Reply, Request, Trajectory};
 use robust_shared::fault::{At, Fault};
-use robust_shared::ids::{Incarnation, InstanceId, Role};
+use robust_shared::ids::{Incarnation, InstanceId, Role, Step, TrajectoryId};
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
@@ -83,6 +83,13 @@ pub enum OperatorEvent {
         request: Request,
         /// Told what is done, or why nothing is.
         answer: oneshot::Sender<Result<Reply, Refusal>>,
+    },
+    /// What the controller has of a trajectory.
+    Look {
+        /// Which.
+        id: TrajectoryId,
+        /// Told the last committed step and the trajectory; none: its batch is not open, none within: it has no such.
+        answer: oneshot::Sender<(Step, Option<Option<Trajectory>>)>,
     },
     /// A part of a log.
     ReadLog {

@@ -30,6 +30,12 @@ impl Driver {
                 self.requests.insert(self.tasks, answer);
                 self.inputs.push_back(Input::Operator(self.tasks, request));
             }
+            OperatorEvent::Look { id, answer } => {
+                let open = self.core.batch_prompts(id.batch);
+                let open = open.map(|_| self.core.trajectory(id).cloned());
+                // Whoever asked may have left.
+                let _ = answer.send((self.core.state().committed(), open));
+            }
             OperatorEvent::ReadLog {
                 id,
                 offset,

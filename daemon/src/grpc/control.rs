@@ -2,7 +2,7 @@
 use super::joins::Joins;
 use super::rights::Caller;
 use super::trajectories::Wanted;
-use super::{audit, check, history, logs, phases};
+use super::{audit, check, history, logs, phases, trajectories};
 use crate::audit::Audit;
 use crate::driver::{self, Change, Clock, OperatorEvent, RecentPhases};
 use crate::nodes::Authorities;
@@ -10,9 +10,10 @@ use crate::report::report;
 use crate::state::StateDir;
 use crate::store::Store;
 use crate::tell::Tell;
+use crate::witness::Live;
 use robust_proto::v1::{self, control_server::Control};
 use robust_shared::core::{Event, Refusal, Reply, Request as CoreRequest, RestartTarget, Severity};
-use robust_shared::ids::{InstanceId, Role};
+use robust_shared::ids::{InstanceId, Role, Step, TrajectoryId};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -158,6 +159,14 @@ impl ControlService {
         answer.map_err(|refusal| refused(&refusal))
     }
 
+    /// What the controller has of a trajectory; none where none runs.
+    async fn look(&self, id: TrajectoryId) -> Option<Live> {
+        let (answer, answered) = oneshot::channel();
+        self.tell(OperatorEvent::Look { id, answer }).ok()?;
+        let (committed, open) = answered.await.ok()?;
+        Some(Live { committed, open })
+    }
+
     async fn change(
         &self,
         role: Role,
@@ -268,6 +277,7 @@ impl Control for ControlService {
     type AuditStream = Answers<v1::AuditEntry>;
     type EventsStream = Answers<v1::Event>;
     type TrajectoriesStream = Answers<v1::Trajectory>;
+    type GetStepStream = Answers<v1::StepAccount>;
     type CheckStoreStream = Answers<v1::StoreCheck>;
     type LogsStream = Answers<v1::LogPart>;
     type GetHistoryStream = Answers<v1::History>;
@@ -360,8 +370,23 @@ impl Control for ControlService {
         let wanted = Wanted::from_wire(&request.into_inner())?;
         let (to, trajectories) = tokio::sync::mpsc::channel(PAGE);
         let store = self.store.clone();
-        tokio::task::spawn_blocking(move || wanted.send(&store, &to));
+        let live = match wanted.only() {
+            Some(id) => self.look(id).await,
+            None => None,
+        };
+        tokio::task::spawn_blocking(move || wanted.send(&store, live, &to));
         Ok(Response::new(Box::pin(ReceiverStream::new(trajectories))))
+    }
+
+    async fn get_step(
+        &self,
+        request: Request<v1::GetStepRequest>,
+    ) -> Result<Response<Self::GetStepStream>, Status> {
+        let step = Step(request.into_inner().step);
+        let (to, parts) = tokio::sync::mpsc::channel(PAGE);
+        let store = self.store.clone();
+        tokio::task::spawn_blocking(move || trajectories::send_step(&store, step, &to));
+        Ok(Response::new(Box::pin(ReceiverStream::new(parts))))
     }
 
     async fn check_store(

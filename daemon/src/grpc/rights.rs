@@ -60,6 +60,7 @@ const METHODS: &[(&str, Does)] = &[
     ("Stop", Does::Changes),
     ("GetRules", Does::Looks),
     ("GetHistory", Does::Looks),
+    ("GetStep", Does::Looks),
     ("Logs", Does::Looks),
     ("Pause", Does::Changes),
     ("Resume", Does::Changes),

@@ -312,7 +312,7 @@ impl RoleHost for RoleHostService {
         let held = self.held(incarnation, trajectory, &origin).await?;
         let service = self.clone();
         to_its_end(async move {
-            let oldest_version = service.store_end(trajectory, &request).await?;
+            let oldest_version = service.store_end(trajectory, &request, &held).await?;
             // Told while the lease is held: the driver hears of the end before the trajectory settles, and
             // so before anything of it is read for the next holder.
             let reward = request.reward;
@@ -396,6 +396,7 @@ impl RoleHostService {
         &self,
         trajectory: TrajectoryId,
         request: &v1::FinishTrajectoryRequest,
+        held: &Held,
     ) -> Result<u64, Status> {
         let store = self.store.clone();
         let reading = tokio::task::spawn_blocking(move || store.trajectory(trajectory));
@@ -412,6 +413,8 @@ impl RoleHostService {
             answer: request.answer.clone(),
             oldest_version,
             turns: request.turns,
+            lease: held.number(),
+            agent: Incarnation(request.incarnation),
         };
         self.store
             .finish(trajectory, finish)

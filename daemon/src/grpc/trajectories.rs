@@ -1,9 +1,10 @@
 //! Stored trajectories for operators' tools.
 use super::control::unreadable;
-use crate::store::{Store, StoredTrajectory};
+use crate::store::{Store, StoreError, StoredTrajectory};
+use crate::witness::{AccountError, Live, account, witness};
 use robust_proto::v1;
 use robust_shared::core::staleness;
-use robust_shared::ids::{TrajectoryId, WeightVersion};
+use robust_shared::ids::{Step, TrajectoryId, WeightVersion};
 use tokio::sync::mpsc::Sender;
 use tonic::Status;
 
@@ -27,9 +28,10 @@ impl Wanted {
             "running" => Some("running"),
             "finished" => Some("finished"),
             "consumed" => Some("consumed"),
+            "set_aside" => Some("set_aside"),
             other => {
                 return Err(Status::invalid_argument(format!(
-                    "unknown state `{other}`; states are running, finished, consumed"
+                    "unknown state `{other}`; states are running, finished, consumed, set_aside"
                 )));
             }
         };
@@ -40,11 +42,10 @@ impl Wanted {
             member: 0,
         };
         Ok(Self {
-            from: only.unwrap_or(first),
-            last_batch: match (only, request.to_batch) {
-                (Some(id), _) => id.batch,
-                (None, 0) => u64::MAX,
-                (None, batch) => batch,
+            from: first,
+            last_batch: match request.to_batch {
+                0 => u64::MAX,
+                batch => batch,
             },
             only,
             state,
@@ -52,8 +53,46 @@ impl Wanted {
         })
     }
 
-    /// Sends them in order until there are no more or nobody listens. Blocks.
-    pub fn send(&self, store: &Store, to: &Sender<Result<v1::Trajectory, Status>>) {
+    /// The only one that is asked for.
+    pub fn only(&self) -> Option<TrajectoryId> {
+        self.only
+    }
+
+    /// Sends them in order until there are no more or nobody listens. Blocks. `live` is what the controller has of the only
+    /// one, where one runs.
+    pub fn send(
+        &self,
+        store: &Store,
+        live: Option<Live>,
+        to: &Sender<Result<v1::Trajectory, Status>>,
+    ) {
+        let Some(id) = self.only else {
+            return self.send_all(store, to);
+        };
+        let read = || {
+            let witness = witness(store, id, live)?;
+            let stored = store.trajectory(id)?;
+            Ok::<_, StoreError>(witness.map(|witness| {
+                let stored = stored.unwrap_or_default();
+                let state = witness.state.clone();
+                let mut shown = shown(id, stored, self.content);
+                // One of which nothing is stored is no running one.
+                if shown.turn_count == 0 && shown.tokens == 0 {
+                    shown.state = state;
+                }
+                shown.witness = Some(witness);
+                shown
+            }))
+        };
+        // The reader may have left.
+        let _ = match read() {
+            Ok(Some(shown)) => to.blocking_send(Ok(shown)),
+            Ok(None) => Ok(()),
+            Err(error) => to.blocking_send(Err(unreadable(error))),
+        };
+    }
+
+    fn send_all(&self, store: &Store, to: &Sender<Result<v1::Trajectory, Status>>) {
         let mut next = Some(self.from);
         while let Some(from) = next {
             let page = match store.trajectories_from(from, PAGE) {
@@ -71,7 +110,7 @@ impl Wanted {
                 _ => None,
             };
             for (id, stored) in page {
-                if id.batch > self.last_batch || self.only.is_some_and(|only| only != id) {
+                if id.batch > self.last_batch {
                     return;
                 }
                 let shown = shown(id, stored, self.content);
@@ -117,5 +156,19 @@ fn shown(id: TrajectoryId, stored: StoredTrajectory, content: bool) -> v1::Traje
         },
         turns: if content { stored.turns } else { Vec::new() },
         running: if content { stored.running } else { Vec::new() },
+        witness: None,
+    }
+}
+
+/// Sends what entered a committed step until there is no more or nobody listens. Blocks.
+pub fn send_step(store: &Store, step: Step, to: &Sender<Result<v1::StepAccount, Status>>) {
+    let mut tell = |part| to.blocking_send(Ok(part)).is_ok();
+    let told = account(store, step, &mut tell).map_err(|error| match error {
+        AccountError::NotThere(why) => Status::not_found(why),
+        AccountError::Store(error) => unreadable(error),
+    });
+    if let Err(status) = told {
+        // The reader may have left.
+        let _ = to.blocking_send(Err(status));
     }
 }

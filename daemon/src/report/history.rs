@@ -283,6 +283,8 @@ mod tests {
                 reward: n as f64,
                 ..Default::default()
             },
+            record: None,
+            kept_from: None,
         };
         let all: Vec<_> = (1..=1_000).map(step).collect();
         let lines = steps(&all, 0, 100);

@@ -135,6 +135,8 @@ mod tests {
                 tokens: 10,
                 ..Default::default()
             },
+            record: None,
+            kept_from: None,
         }
     }
 

@@ -6,6 +6,7 @@
 //! was applied. One process at a time ([`lock`]).
 mod check;
 mod codec;
+mod commits;
 mod committer;
 mod condition;
 pub mod database;

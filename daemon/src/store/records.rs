@@ -26,7 +26,7 @@ impl Store {
                 let seq = txn.next_journal;
                 txn.put(&Key::Journal(seq), &encode("record", record)?)?;
                 txn.next_journal = seq + 1;
-                apply(txn, record, at, keep)?;
+                apply(txn, (seq, record), at, keep)?;
             }
             remember(txn, &changes)
         })
@@ -197,25 +197,34 @@ fn remember(txn: &mut Txn<'_>, changes: &Remembered) -> Result<(), StoreError> {
     changes.removed.iter().try_for_each(|key| txn.remove(key))
 }
 
-fn apply(txn: &mut Txn<'_>, record: &Record, at: Time, keep: Options) -> Result<(), StoreError> {
+fn apply(
+    txn: &mut Txn<'_>,
+    (seq, record): (u64, &Record),
+    at: Time,
+    keep: Options,
+) -> Result<(), StoreError> {
     match record {
         Record::Committed {
             step,
             generation,
             trajectories,
             metrics,
+            ..
         } => {
+            let kept_from = first_kept(txn, *step, keep)?;
             let figures = StoredStep {
                 step: *step,
                 at,
                 generation: *generation,
                 metrics: *metrics,
+                record: Some(seq),
+                kept_from: Some(kept_from),
             };
             txn.put(&Key::Step(step.0), &encode("step", &figures)?)?;
             trajectories
                 .iter()
                 .try_for_each(|id| consume(txn, *id, *step))?;
-            prune(txn, first_kept(txn, *step, keep)?)
+            prune(txn, kept_from)
         }
         Record::Incident(incident) => txn.put(
             &Key::Incident(incident.id.0),

@@ -197,9 +197,8 @@ fn end(
     finish: &Finish,
 ) -> Result<Appended, StoreError> {
     let number = trajectory.key();
-    let bytes = encode("finish", finish)?;
-    if let Some(stored) = txn.value(&Key::Finish(number))? {
-        return Ok(if stored == bytes {
+    if let Some(stored) = finish_of(txn, number)? {
+        return Ok(if stored.says_same(finish) {
             Appended::Repeated
         } else {
             Appended::Already
@@ -217,7 +216,7 @@ fn end(
         let turn = finish.turns;
         return Err(StoreError::TurnOpen { trajectory, turn });
     }
-    txn.put(&Key::Finish(number), &bytes)?;
+    txn.put(&Key::Finish(number), &encode("finish", finish)?)?;
     if consumer(txn, trajectory)?.is_none() {
         txn.put(&Key::Unconsumed(number), &[])?;
     }

@@ -1,8 +1,8 @@
 //! What the store gives back.
 use super::keys::Key;
 use robust_proto::v1::{Span, Turn};
-use robust_shared::core::StepMetrics;
-use robust_shared::ids::{Generation, Incarnation, InstanceId, Step};
+use robust_shared::core::{Provenance, StepMetrics};
+use robust_shared::ids::{Generation, Incarnation, InstanceId, Step, TrajectoryId};
 use robust_shared::time::Time;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -61,6 +61,20 @@ pub struct Finish {
     pub oldest_version: u64,
     /// How many turns it has.
     pub turns: u32,
+    /// The number of the lease under which it was brought to its end; 0: a former build stored it.
+    #[serde(default)]
+    pub lease: u64,
+    /// The life of the agent worker that brought it there; 0: a former build stored it.
+    #[serde(default)]
+    pub agent: Incarnation,
+}
+
+impl Finish {
+    /// Whether the other says the same of the trajectory, whoever says it.
+    pub fn says_same(&self, other: &Self) -> bool {
+        let said = |f: &Self| (f.reward.to_bits(), f.oldest_version, f.turns);
+        said(self) == said(other) && self.answer == other.answer
+    }
 }
 
 /// A trajectory as stored.
@@ -89,6 +103,48 @@ pub struct StoredStep {
     pub generation: Generation,
     /// Its figures.
     pub metrics: StepMetrics,
+    /// The number of its record in the journal; none: a former build wrote it.
+    #[serde(default)]
+    pub record: Option<u64>,
+    /// The first batch whose trajectories are kept from this step on; none: a former build wrote it.
+    #[serde(default)]
+    pub kept_from: Option<u64>,
+}
+
+/// A committed step with what its record says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Committed {
+    /// The step and its figures.
+    pub figures: StoredStep,
+    /// Consumed by it, in order.
+    pub trajectories: Vec<TrajectoryId>,
+    /// How they came to it; none: a former build committed it.
+    pub provenance: Option<Provenance>,
+}
+
+/// Whether the trajectories of a batch that is consumed are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retention {
+    /// They are.
+    Kept,
+    /// They were removed.
+    Removed {
+        /// With the commit of this step; none: perhaps before, by a former build.
+        with: Option<Step>,
+    },
+    /// A former build committed the last step, which did not say what it removed.
+    Unknown,
+}
+
+/// What is on record under a trajectory's own name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OwnRecord {
+    /// Its turns and its end; none: nothing of it is stored.
+    pub stored: Option<StoredTrajectory>,
+    /// The step that it names as the one that consumed it.
+    pub consumed_by: Option<Step>,
+    /// Whether it is listed as finished and not consumed.
+    pub is_waiting: bool,
 }
 
 /// A process to be adopted after a restart of the daemon.

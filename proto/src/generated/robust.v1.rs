@@ -1777,6 +1777,184 @@ pub struct Trajectory {
     /// with content: of the turn under way, as far as it is durable
     #[prost(message, repeated, tag = "14")]
     pub running: ::prost::alloc::vec::Vec<Span>,
+    /// where the request names this one
+    #[prost(message, optional, tag = "15")]
+    pub witness: ::core::option::Option<Witness>,
+}
+/// What a trajectory is, by all records that name it.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Witness {
+    /// waiting | generating | finished | committing | consumed | set_aside | not_begun
+    #[prost(string, tag = "1")]
+    pub state: ::prost::alloc::string::String,
+    /// a sentence
+    #[prost(string, tag = "2")]
+    pub why: ::prost::alloc::string::String,
+    /// the committed step whose record lists it
+    #[prost(uint64, optional, tag = "3")]
+    pub step: ::core::option::Option<u64>,
+    /// Unix time
+    #[prost(uint64, tag = "4")]
+    pub committed_ms: u64,
+    /// the gang that trained the step
+    #[prost(uint64, tag = "5")]
+    pub generation: u64,
+    /// the number of the step's record in the journal; absent: found by reading, a former build wrote it
+    #[prost(uint64, optional, tag = "6")]
+    pub record: ::core::option::Option<u64>,
+    /// the time that it was handed out, from 1 on, and brought to its end; absent: not known
+    #[prost(uint32, optional, tag = "7")]
+    pub attempt: ::core::option::Option<u32>,
+    /// times that it was handed out; absent: a former build did not count
+    #[prost(uint32, optional, tag = "8")]
+    pub attempts: ::core::option::Option<u32>,
+    /// generating: who holds it, such as agent-0
+    #[prost(string, tag = "9")]
+    pub agent: ::prost::alloc::string::String,
+    /// generating, or brought to its end: which life of an agent worker; 0: not known
+    #[prost(uint64, tag = "10")]
+    pub incarnation: u64,
+    /// generating: when it was handed out, Unix time
+    #[prost(uint64, tag = "11")]
+    pub since_ms: u64,
+    /// waiting: not handed out before; 0: at once
+    #[prost(uint64, tag = "12")]
+    pub waits_until_ms: u64,
+    /// the newest 8, oldest first
+    #[prost(message, repeated, tag = "13")]
+    pub setbacks: ::prost::alloc::vec::Vec<Setback>,
+    /// before those
+    #[prost(uint32, tag = "14")]
+    pub setbacks_left_out: u32,
+    /// its turns, if it has any, are stored still
+    #[prost(bool, tag = "15")]
+    pub kept: bool,
+    /// the step with whose commit they went; absent: they are kept, or a former build removed them
+    #[prost(uint64, optional, tag = "16")]
+    pub not_kept_since: ::core::option::Option<u64>,
+    /// a step's record and the trajectory's own agree that this step consumed it, and nothing contradicts it
+    #[prost(bool, tag = "17")]
+    pub proven: bool,
+    /// sentences; records that contradict each other
+    #[prost(string, repeated, tag = "18")]
+    pub disagreements: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// of the weights that generated any of its spans; 0 without any
+    #[prost(uint64, tag = "19")]
+    pub newest_version: u64,
+}
+/// A trajectory came back, or what was generated for it was thrown away.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Setback {
+    /// the last time that it had been handed out, from 1 on
+    #[prost(uint32, optional, tag = "1")]
+    pub attempt: ::core::option::Option<u32>,
+    /// given_back | agent_gone | not_begun | job_over | diverged | too_old | task_restart | set_aside
+    #[prost(string, tag = "2")]
+    pub kind: ::prost::alloc::string::String,
+    /// empty: the kind says it
+    #[prost(string, tag = "3")]
+    pub why: ::prost::alloc::string::String,
+    /// who had it, such as agent-0; empty: nobody
+    #[prost(string, tag = "4")]
+    pub agent: ::prost::alloc::string::String,
+    /// which life of theirs; 0: nobody's
+    #[prost(uint64, tag = "5")]
+    pub incarnation: u64,
+    /// Unix time
+    #[prost(uint64, tag = "6")]
+    pub at_ms: u64,
+    /// it was generated again from its prompt; else it went on from what was stored
+    #[prost(bool, tag = "7")]
+    pub thrown_away: bool,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetStepRequest {
+    #[prost(uint64, tag = "1")]
+    pub step: u64,
+}
+/// A committed step, or a part of what entered it: lists of later parts follow those of earlier ones.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StepAccount {
+    #[prost(uint64, tag = "1")]
+    pub step: u64,
+    /// Unix time
+    #[prost(uint64, tag = "2")]
+    pub at_ms: u64,
+    /// the gang that trained it
+    #[prost(uint64, tag = "3")]
+    pub generation: u64,
+    /// the number of its record in the journal; absent: found by reading, a former build wrote it
+    #[prost(uint64, optional, tag = "4")]
+    pub record: ::core::option::Option<u64>,
+    /// its figures; seconds is 0
+    #[prost(message, optional, tag = "5")]
+    pub line: ::core::option::Option<StepLine>,
+    /// attempts and setbacks are on record; else a former build committed it
+    #[prost(bool, tag = "6")]
+    pub counted: bool,
+    /// the step with whose commit the turns of its trajectories went
+    #[prost(uint64, optional, tag = "7")]
+    pub not_kept_since: ::core::option::Option<u64>,
+    /// in the order of its record
+    #[prost(message, repeated, tag = "8")]
+    pub trajectories: ::prost::alloc::vec::Vec<StepTrajectory>,
+    /// sentences; records that contradict each other
+    #[prost(string, repeated, tag = "9")]
+    pub disagreements: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// A trajectory that a committed step consumed. Of one that is not kept only its name, attempts and setbacks are known.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StepTrajectory {
+    #[prost(uint64, tag = "1")]
+    pub batch: u64,
+    #[prost(uint32, tag = "2")]
+    pub group: u32,
+    #[prost(uint32, tag = "3")]
+    pub member: u32,
+    /// consumed | set_aside (trained on by no step)
+    #[prost(string, tag = "4")]
+    pub state: ::prost::alloc::string::String,
+    #[prost(bool, tag = "5")]
+    pub kept: bool,
+    #[prost(double, optional, tag = "6")]
+    pub reward: ::core::option::Option<f64>,
+    /// of the weights that generated any of its spans
+    #[prost(uint64, optional, tag = "7")]
+    pub oldest_version: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "8")]
+    pub newest_version: ::core::option::Option<u64>,
+    /// versions from the oldest to those that the step trained
+    #[prost(uint64, optional, tag = "9")]
+    pub staleness: ::core::option::Option<u64>,
+    /// the time that it was handed out, from 1 on, and brought to its end; absent: not known
+    #[prost(uint32, optional, tag = "10")]
+    pub attempt: ::core::option::Option<u32>,
+    /// times that it was handed out; absent: not counted
+    #[prost(uint32, optional, tag = "11")]
+    pub attempts: ::core::option::Option<u32>,
+    #[prost(uint32, tag = "12")]
+    pub turn_count: u32,
+    /// generated
+    #[prost(uint64, tag = "13")]
+    pub tokens: u64,
+    /// the life of the agent worker that brought it to its end; 0: not known
+    #[prost(uint64, tag = "14")]
+    pub incarnation: u64,
+    /// the newest 8, oldest first
+    #[prost(message, repeated, tag = "15")]
+    pub setbacks: ::prost::alloc::vec::Vec<Setback>,
+    #[prost(uint32, tag = "16")]
+    pub setbacks_left_out: u32,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -3880,6 +4058,31 @@ pub mod control_client {
                 .insert(GrpcMethod::new("robust.v1.Control", "Trajectories"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// What entered a committed step, from its record and from the records of its trajectories, which are
+        /// compared; parts to be put together. NOT_FOUND for a step that is not committed.
+        pub async fn get_step(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetStepRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::StepAccount>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/GetStep",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "GetStep"));
+            self.inner.server_streaming(req, path, codec).await
+        }
         /// Reads everything that is stored and compares it with its digests and with itself; words of
         /// progress, then the result.
         pub async fn check_store(
@@ -4213,6 +4416,18 @@ pub mod control_server {
             tonic::Response<Self::TrajectoriesStream>,
             tonic::Status,
         >;
+        /// Server streaming response type for the GetStep method.
+        type GetStepStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::StepAccount, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// What entered a committed step, from its record and from the records of its trajectories, which are
+        /// compared; parts to be put together. NOT_FOUND for a step that is not committed.
+        async fn get_step(
+            &self,
+            request: tonic::Request<super::GetStepRequest>,
+        ) -> std::result::Result<tonic::Response<Self::GetStepStream>, tonic::Status>;
         /// Server streaming response type for the CheckStore method.
         type CheckStoreStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::StoreCheck, tonic::Status>,
@@ -5250,6 +5465,52 @@ pub mod control_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = TrajectoriesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/GetStep" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetStepSvc<T: Control>(pub Arc<T>);
+                    impl<
+                        T: Control,
+                    > tonic::server::ServerStreamingService<super::GetStepRequest>
+                    for GetStepSvc<T> {
+                        type Response = super::StepAccount;
+                        type ResponseStream = T::GetStepStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetStepRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::get_step(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetStepSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -90,7 +90,9 @@ pub use router::check::difference;
 pub use state::State;
 pub use view::{InstanceView, NodeView, View};
 pub use weights::PullOrder;
-pub use work::trajectories::staleness;
+pub use work::trajectories::{
+    Past, Place, Provenance, SETBACKS, Setback, SetbackKind, Trajectory, staleness,
+};
 
 use crate::ids::{Incarnation, InstanceId, Role};
 use crate::time::Time;

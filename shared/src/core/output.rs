@@ -287,6 +287,9 @@ pub enum Record {
         trajectories: Vec<TrajectoryId>,
         /// Its figures.
         metrics: StepMetrics,
+        /// How they came to it, those that it is not trained on among them; none: a former build wrote it.
+        #[serde(default)]
+        provenance: Option<super::Provenance>,
     },
     /// A version was published for the first time.
     Published {

@@ -168,7 +168,7 @@ impl State {
         self.orders.begin_anew(config.ranks, ranks != config.ranks);
         self.recover.begin_anew();
         if !config.mutant(super::Mutation::ForgetResume) {
-            self.work.requests.return_leases();
+            self.work.requests.return_leases(self.last_now);
         }
         self
     }

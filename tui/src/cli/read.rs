@@ -50,6 +50,10 @@ pub struct ReportArgs {
     /// Also one line for every step
     #[arg(long)]
     pub steps: bool,
+    /// Only this committed step: every trajectory that entered it, and what was given back, set aside or generated again on
+    /// the way
+    #[arg(long, value_name = "N", conflicts_with_all = ["steps", "html", "points", "ascii"])]
+    pub step: Option<u64>,
     /// Write it as one HTML page that needs nothing else: charts, incidents, configuration
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 pub enum TrajCommand {
     /// List them, oldest first
     Ls(TrajFilter),
-    /// One with all its turns
+    /// One with all its turns: which committed step consumed it, on which attempt, or what it is and why
     Show {
         /// Its name, as `ls` prints it: BATCH.GROUP.MEMBER
         #[arg(value_name = "TRAJECTORY")]

@@ -7,8 +7,11 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// Older than this is forgotten.
 pub const KEPT_MS: u64 = 15 * 60_000;
-/// Spans kept of one instance.
-const SPANS: usize = 600;
+/// Spans kept of one instance, some 100 KiB. Where there are more, the older half is kept coarser: a trainer of short steps
+/// has more phases in two minutes than an engine in fifteen, and its row is to reach as far back.
+const SPANS: usize = 2_400;
+/// The older half is divided into about so many stretches at least.
+const STRETCHES: u64 = SPANS as u64 / 8;
 
 /// Time that an instance was in one phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,9 +183,56 @@ fn add(spans: &mut VecDeque<Span>, phase: u16, began: Option<u64>, now: u64, inc
 }
 
 fn forget_old(spans: &mut VecDeque<Span>, now: u64) {
-    while spans.len() > SPANS || spans.front().is_some_and(|s| s.to + KEPT_MS < now) {
+    while spans.front().is_some_and(|s| s.to + KEPT_MS < now) {
         spans.pop_front();
     }
+    if spans.len() > SPANS {
+        coarsen(spans);
+    }
+    // Of a process that dies again and again each life is a span of its own.
+    while spans.len() > SPANS {
+        spans.pop_front();
+    }
+}
+
+/// Joins neighbours of the older half to stretches, each of which is in the phase that took most of it.
+fn coarsen(spans: &mut VecDeque<Span>) {
+    let newer = spans.split_off(spans.len() / 2);
+    let covered = match (spans.front(), newer.front()) {
+        (Some(first), Some(next)) => next.from.saturating_sub(first.from),
+        _ => 0,
+    };
+    let stretch = covered / STRETCHES;
+    let mut shares: Vec<(u16, u64)> = Vec::new();
+    let mut coarse: VecDeque<Span> = VecDeque::new();
+    for span in spans.drain(..) {
+        let share = (span.phase, span.to.saturating_sub(span.from));
+        match coarse.back_mut() {
+            Some(last) if joins(last, &span, stretch) => {
+                match shares.iter_mut().find(|(phase, _)| *phase == span.phase) {
+                    Some((_, ms)) => *ms += share.1,
+                    None => shares.push(share),
+                }
+                let most = shares.iter().max_by_key(|(_, ms)| *ms);
+                last.phase = most.map_or(last.phase, |(phase, _)| *phase);
+                (last.to, last.told) = (span.to, last.told && span.told);
+            }
+            _ => {
+                shares = vec![share];
+                coarse.push_back(span);
+            }
+        }
+    }
+    coarse.extend(newer);
+    *spans = coarse;
+}
+
+/// Whether two neighbours are one stretch: of one life, with nothing unknown between them to speak of.
+fn joins(last: &Span, next: &Span, stretch: u64) -> bool {
+    let gap = next.from.saturating_sub(last.to);
+    last.incarnation == next.incarnation
+        && gap <= stretch / 4
+        && next.to.saturating_sub(last.from) <= stretch
 }
 
 /// Puts in a span that was told, in place of what was seen then; told again, it is there already.
@@ -374,17 +424,45 @@ mod tests {
         assert_eq!(seen(&history), expected);
     }
 
-    #[test]
-    fn what_ended_before_the_first_status_is_shown_too_and_no_more_than_is_kept() {
-        let mut history = History::default();
-        let many = (0..SPANS as u64 + 50).map(|n| {
+    /// A trainer with eight phases a second, most of the time in `update`, until `until`.
+    fn short_steps(until: u64) -> Vec<v1::PhaseSpan> {
+        let phases = (0..until / 125).map(|n| {
             let phase = ["update", "publish"][n as usize % 2];
-            told(phase, n * 100, 100, 1)
+            let (from, ms) = match phase {
+                "update" => (n * 125, 200),
+                _ => (n * 125 + 75, 50),
+            };
+            told(phase, from, ms, 1)
         });
+        phases.collect()
+    }
+
+    #[test]
+    fn a_row_of_short_phases_reaches_as_far_back_as_one_of_long_ones_in_bounded_room() {
+        let mut history = History::default();
+        history.told(&short_steps(KEPT_MS));
+        let spans = seen(&history);
+        assert!(spans.len() <= SPANS, "{}", spans.len());
+        assert_eq!(spans[0].1, 0, "the oldest is there");
+        let gaps = spans.windows(2).filter(|pair| pair[0].2 != pair[1].1);
+        assert_eq!(gaps.count(), 0, "nothing between was lost");
+        let coarse = spans.iter().map(|(_, from, to)| to - from).max().unwrap();
+        assert!(coarse <= KEPT_MS / STRETCHES, "{coarse} ms in one stretch");
+        // Two minutes on 120 columns are exact, and the fifteen are what took most of each column.
+        let exact = spans.iter().filter(|s| s.1 + 120_000 >= KEPT_MS);
+        assert!(exact.clone().count() > 900, "{}", exact.count());
+        let cells = history.cells("trainer", 0, 0, KEPT_MS, 120);
+        let update = history.number("update");
+        assert!(cells.iter().all(|cell| *cell == Some(update)), "{cells:?}");
+    }
+
+    #[test]
+    fn lives_are_not_joined_and_the_oldest_of_too_many_goes() {
+        let mut history = History::default();
+        let many = (0..SPANS as u64 + 50).map(|n| told("init", n * 10, 10, n));
         history.told(&many.collect::<Vec<_>>());
         let spans = seen(&history);
-        assert_eq!(spans.len(), SPANS);
-        assert_eq!(spans[0].1, 5_000, "the oldest went");
+        assert_eq!((spans.len(), spans[0].1), (SPANS, 500));
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub struct Book {
     /// What each place wrote.
     pub logs: BTreeMap<String, String>,
     pub trajectories: Vec<v1::Trajectory>,
+    /// Parts of what entered a step; none: the step is not committed.
+    pub steps: Vec<v1::StepAccount>,
     /// Events and trajectories come, but their end does not.
     pub never_ends: bool,
 }
@@ -134,6 +136,7 @@ impl Control for Fake {
     type AuditStream = Streamed<v1::AuditEntry>;
     type EventsStream = Streamed<v1::Event>;
     type TrajectoriesStream = Streamed<v1::Trajectory>;
+    type GetStepStream = Streamed<v1::StepAccount>;
     type CheckStoreStream = Streamed<v1::StoreCheck>;
     type LogsStream = Streamed<v1::LogPart>;
     type GetHistoryStream = Streamed<v1::History>;
@@ -209,6 +212,21 @@ impl Control for Fake {
             true => Box::pin(stored.chain(tokio_stream::pending())),
             false => Box::pin(stored),
         }))
+    }
+
+    async fn get_step(
+        &self,
+        _: Request<v1::GetStepRequest>,
+    ) -> Result<Response<Self::GetStepStream>, Status> {
+        let parts = self.0.lock().unwrap().steps.clone();
+        if parts.is_empty() {
+            return Err(Status::not_found(
+                "step 7 is not committed, nor is any other",
+            ));
+        }
+        Ok(Response::new(Box::pin(tokio_stream::iter(
+            parts.into_iter().map(Ok),
+        ))))
     }
 
     async fn check_store(

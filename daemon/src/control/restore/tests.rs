@@ -235,6 +235,7 @@ async fn commit(store: &Store, step: u64, loss: f64) {
         generation: Generation(1),
         trajectories: vec![id(0), id(1)],
         metrics,
+        provenance: None,
     };
     store
         .record(vec![record], Default::default())

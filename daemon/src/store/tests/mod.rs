@@ -71,6 +71,7 @@ fn finish(turns: u32) -> Finish {
         answer: "2".to_owned(),
         oldest_version: 3,
         turns,
+        ..Finish::default()
     }
 }
 
@@ -85,6 +86,7 @@ fn committed(step: u64, trajectories: Vec<TrajectoryId>) -> Record {
         generation: Generation(1),
         trajectories,
         metrics,
+        provenance: None,
     }
 }
 

@@ -207,7 +207,6 @@ fn set_aside(cx: &mut Cx<'_>, work: &mut Work, culprit: Culprit, before: &[Death
         return;
     }
     let Culprit { id, for_prompt } = culprit;
-    let holder = work.requests.set_aside(id);
     let who = last.who;
     let why = match for_prompt {
         true => "and another of its prompt was set aside before",
@@ -220,6 +219,7 @@ fn set_aside(cx: &mut Cx<'_>, work: &mut Work, culprit: Culprit, before: &[Death
         as_on(before),
         id.batch
     );
+    let holder = work.requests.set_aside(id, cx.now, &text);
     let engines = before.iter().map(|d| d.engine.clone());
     cx.out.push(Output::Record(Record::SetAside {
         trajectory: id,

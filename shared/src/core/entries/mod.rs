@@ -35,6 +35,7 @@ use crate::core::roster::nodes::Node;
 use crate::core::weights::Holder;
 use crate::core::work::trajectories::{Shape, Trajectory};
 use crate::ettr;
+use crate::ids::TrajectoryId;
 use crate::time::Time;
 use head::{Head, Now, Plans};
 use serde::Serialize;
@@ -42,6 +43,24 @@ use serde::Serialize;
 /// The value of an entry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry(Value);
+
+impl Entry {
+    /// The trajectory that it is.
+    pub fn trajectory(&self) -> Option<&Trajectory> {
+        match &self.0 {
+            Value::Trajectory(t) => Some(t),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a batch that has this trajectory.
+    pub fn has(&self, id: TrajectoryId) -> bool {
+        match &self.0 {
+            Value::Batch(shape) => shape.has(id),
+            _ => false,
+        }
+    }
+}
 
 /// Which it is its key says.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -140,6 +140,7 @@ impl Core {
         self.s.committed = step;
         self.s.recover.deaths.consume(step);
         let (work, cx) = self.work();
+        let provenance = Some(work.requests.table().provenance(&trajectories));
         let ahead = work.requests.committed(&cx, step);
         if let Some(closed) = self.s.ledger.step_kept(self.now, ahead) {
             self.out.record(Record::Interval(closed));
@@ -153,6 +154,7 @@ impl Core {
             generation: from,
             trajectories,
             metrics,
+            provenance,
         });
         let (reward, loss) = (metrics.reward, metrics.loss);
         let text = match self.config.own_loop {

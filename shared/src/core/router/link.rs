@@ -53,7 +53,8 @@ impl Core {
                 let last = self.s.orders.last_to_begin(&self.config);
                 let (work, mut cx) = self.work();
                 let held = &hello.leases;
-                work.requests.reconcile(&mut cx, incarnation, held, last);
+                work.requests
+                    .reconcile(&mut cx, (incarnation, id), held, last);
             }
         }
         self.armory().hand_over_again(current);

@@ -6,7 +6,7 @@ use crate::core::input::ReturnedBy;
 use crate::core::output::{Output, Record};
 use crate::core::roster::instances::Current;
 use crate::core::work::Work;
-use crate::core::work::trajectories::{Finished, Supply};
+use crate::core::work::trajectories::{Finished, Supply, Trajectory};
 use crate::core::{Core, JobState};
 use crate::ids::{Incarnation, Role, TrajectoryId, WeightVersion};
 
@@ -25,6 +25,11 @@ impl Core {
     /// The number of the lease of a trajectory that was given last; 0: none was.
     pub fn lease_of(&self, id: TrajectoryId) -> u64 {
         self.s.work.requests.lease_of(id)
+    }
+
+    /// A trajectory of a batch that is open.
+    pub fn trajectory(&self, id: TrajectoryId) -> Option<&Trajectory> {
+        self.s.work.requests.table().get(id)
     }
 
     /// Prompts of a batch that is open: batches keep the shape they began with.

@@ -16,6 +16,7 @@ mod nodes;
 mod own_loop;
 mod paused;
 mod poison;
+mod provenance;
 mod pulls;
 mod quality;
 mod random;

@@ -358,13 +358,22 @@ fn the_batch_completes_and_trains_without_it_and_its_step_consumes_it_once() {
     assert_eq!(trained(&s), rest);
     step_done(&mut s, 1);
     let consumed = s.records().into_iter().find_map(|r| match r {
-        Record::Committed { trajectories, .. } => Some(trajectories.clone()),
+        Record::Committed {
+            trajectories,
+            provenance,
+            ..
+        } => Some((trajectories.clone(), provenance.clone().unwrap())),
         _ => None,
     });
+    let (consumed, provenance) = consumed.unwrap();
+    let [(of, past)] = provenance.befell.try_into().unwrap();
+    let aside = past.setbacks().last().unwrap();
     assert_eq!(
-        consumed.unwrap(),
-        [t(1, 0, 0), poison, t(1, 1, 0), t(1, 1, 1)]
+        (of, aside.kind),
+        (poison, crate::core::SetbackKind::SetAside)
     );
+    assert_eq!(s.events("poison"), [aside.why.as_str()]);
+    assert_eq!(consumed, [t(1, 0, 0), poison, t(1, 1, 0), t(1, 1, 1)]);
     assert_eq!(set_aside(&s).len(), 1);
     assert_eq!(s.core.s.recover.deaths, Default::default());
     let next =

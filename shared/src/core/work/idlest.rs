@@ -54,6 +54,11 @@ impl<K: Copy + Ord> Idlest<K> {
         }
     }
 
+    /// Which instance's life this is, if it takes work.
+    pub fn who(&self, life: Incarnation) -> Option<InstanceId> {
+        self.known.get(&life).map(|(_, (_, id, _))| *id)
+    }
+
     /// The idlest of each key in a range that has less than `limit`, and for which `fits` is true.
     pub fn idlest(
         &self,

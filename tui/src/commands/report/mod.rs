@@ -13,6 +13,7 @@ mod html;
 mod incidents;
 mod run;
 mod sections;
+mod step;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -33,6 +34,9 @@ use tokio_stream::StreamExt as _;
 
 /// Prints the summary of the run so far, or writes it as a page.
 pub async fn run(endpoint: &Endpoint, args: &ReportArgs, json: bool) -> Result<(), CliError> {
+    if let Some(step) = args.step {
+        return step::run(endpoint, step, json).await;
+    }
     let mut client = endpoint.connect().await?;
     let mut report = endpoint
         .ask(client.get_report(v1::GetReportRequest {}))

@@ -1,6 +1,9 @@
 //! `robustctl traj`: what was generated, as it is stored.
 mod export;
 mod parquet;
+mod witness;
+
+pub use witness::sentence;
 
 use super::{put, put_json};
 use crate::cli::{TrajCommand, TrajFilter};
@@ -122,17 +125,25 @@ async fn show(endpoint: &Endpoint, id: &str, json: bool) -> Result<(), CliError>
     let mut client = endpoint.connect().await?;
     let mut stream = endpoint.ask(client.trajectories(request)).await?;
     let Some(t) = next(endpoint, &mut stream).await? else {
-        let text = format!("there is no trajectory {id}: not begun, or pruned since its step");
+        let text =
+            format!("the job has no trajectory {id}: neither a step nor an open batch names it");
         return Err(CliError::Usage(text));
     };
     match json {
-        true => put_json(&t),
-        false => put(&text(&t)),
+        true => put_json(&t)?,
+        false => put(&text(&t))?,
+    }
+    match t.witness.map_or(0, |w| w.disagreements.len()) {
+        0 => Ok(()),
+        n => Err(CliError::Failed(format!(
+            "{n} records of {id} contradict each other"
+        ))),
     }
 }
 
 fn text(t: &v1::Trajectory) -> String {
     let mut text = format!("trajectory {}, {}\n", name(t), t.state);
+    text += &t.witness.as_ref().map_or_else(String::new, witness::text);
     if let Some(reward) = t.reward {
         text += &format!("reward      {reward:.2}, answer {:?}\n", t.answer);
     }

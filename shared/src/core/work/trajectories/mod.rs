@@ -13,9 +13,11 @@
 //! ```
 //! A trajectory's batch is the step that will consume it, so each is consumed once (I-3): the table
 //! only ever holds batches after the committed step.
+mod past;
 mod stale;
 mod table;
 
+pub use past::{Past, Provenance, SETBACKS, Setback, SetbackKind};
 pub use stale::staleness;
 pub use table::{Place, Shape, Trajectories, Trajectory};
 
@@ -168,7 +170,8 @@ impl RequestManager {
             let Some(agent) = self.agents.idlest(.., most, |_| true) else {
                 return;
             };
-            let lease = self.table.lease(id, agent, cx.now);
+            let who = self.agents.who(agent);
+            let lease = self.table.lease(id, (agent, who), cx.now);
             self.settle();
             cx.out.push(Output::Dispatch {
                 agent,
@@ -238,6 +241,7 @@ impl RequestManager {
         self.tally.stale += 1;
         let most = cx.config.max_staleness.unwrap_or_default();
         let text = stale::words(id, oldest, most);
+        self.table.set_back(id, cx.now, SetbackKind::TooOld, &text);
         cx.event(Severity::Warn, "stale", None, text);
         self.begin_again(cx, id);
     }
@@ -263,6 +267,11 @@ impl RequestManager {
         if !self.is_leased(agent, id) || lease != 0 && lease != self.lease_of(id) {
             return false;
         }
+        let kind = match by {
+            ReturnedBy::Worker | ReturnedBy::Daemon => SetbackKind::GivenBack,
+            ReturnedBy::Diverged => SetbackKind::Diverged,
+        };
+        self.table.set_back(id, cx.now, kind, reason);
         match by {
             _ if cx.config.mutant(Mutation::LoseReturned) => {}
             ReturnedBy::Worker | ReturnedBy::Daemon => self.table.give_back(id, delayed(cx.now)),
@@ -283,7 +292,7 @@ impl RequestManager {
     pub fn reconcile(
         &mut self,
         cx: &mut Cx<'_>,
-        agent: Incarnation,
+        (agent, who): (Incarnation, InstanceId),
         held: &[TrajectoryId],
         last: Step,
     ) {
@@ -300,6 +309,8 @@ impl RequestManager {
                 });
             } else {
                 // The command was lost before the job was to pause: it was not begun.
+                let kind = SetbackKind::NotBegun;
+                self.table.set_back(trajectory, cx.now, kind, "");
                 self.table.set(trajectory, Place::Pending(Time(0)));
                 cx.out.push(Output::Revoke { agent, trajectory });
             }
@@ -316,7 +327,7 @@ impl RequestManager {
             match t.map(|t| (t.place, was_last(t))) {
                 Some((Place::Leased(holder), _)) if holder == agent => {}
                 Some((Place::Pending(_), true)) => {
-                    self.table.lease(trajectory, agent, cx.now);
+                    self.table.lease(trajectory, (agent, Some(who)), cx.now);
                 }
                 place => {
                     if let Some((Place::Pending(until), _)) = place {
@@ -334,13 +345,14 @@ impl RequestManager {
     /// The leases of an agent worker are nobody's any more.
     pub fn void(&mut self, cx: &Cx<'_>, agent: Incarnation) {
         if !cx.config.mutant(Mutation::KeepLeases) {
-            self.table.void(agent);
+            self.table.void(agent, cx.now, SetbackKind::AgentGone);
         }
     }
 
     /// It is handed out no more, and its step does without it. Who held it.
-    pub fn set_aside(&mut self, id: TrajectoryId) -> Option<Incarnation> {
+    pub fn set_aside(&mut self, id: TrajectoryId, now: Time, why: &str) -> Option<Incarnation> {
         let place = self.table.get(id).map(|t| t.place);
+        self.table.set_back(id, now, SetbackKind::SetAside, why);
         self.table.set(id, Place::SetAside);
         self.tally.set_aside += 1;
         match place {
@@ -368,7 +380,7 @@ impl RequestManager {
     /// away first: no late word of an agent worker brings back what was thrown away. I-2 holds under
     /// policy `role`; here it is given up on purpose.
     pub fn discard(&mut self, cx: &mut Cx<'_>) {
-        let trajectories: Vec<TrajectoryId> = self.table.discard();
+        let trajectories: Vec<TrajectoryId> = self.table.discard(cx.now);
         if trajectories.is_empty() {
             return;
         }
@@ -386,8 +398,8 @@ impl RequestManager {
     }
 
     /// Nobody holds anything any more: every process of the job has ended.
-    pub fn return_leases(&mut self) {
-        self.table.return_leases();
+    pub fn return_leases(&mut self, now: Time) {
+        self.table.return_leases(now);
     }
 
     /// The table, for whoever writes down what changed in it.

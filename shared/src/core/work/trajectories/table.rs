@@ -1,7 +1,8 @@
 //! The table of trajectories, with what is asked of it at every turn kept beside it.
+use super::past::{Past, Provenance, SetbackKind};
 use crate::changed::Changed;
 use crate::hash::IdMap;
-use crate::ids::{Incarnation, Step, TrajectoryId, WeightVersion};
+use crate::ids::{Incarnation, InstanceId, Step, TrajectoryId, WeightVersion};
 use crate::time::Time;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +22,9 @@ pub struct Trajectory {
     /// What was done under leases up to this one was thrown away.
     #[serde(default)]
     pub void: u64,
+    /// How often it was handed out, and what befell it.
+    #[serde(default = "Past::not_counted")]
+    pub past: Past,
 }
 
 impl Trajectory {
@@ -116,6 +120,11 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// Whether a batch of it has a trajectory with this group and member.
+    pub fn has(&self, id: TrajectoryId) -> bool {
+        id.group < self.prompts && id.member < self.responses
+    }
+
     /// How many trajectories a batch of it has.
     pub fn trajectories(&self) -> u64 {
         u64::from(self.prompts) * u64::from(self.responses)
@@ -234,12 +243,13 @@ impl Trajectories {
     }
 
     /// Everything begins anew but what was set aside. Returns those on which work is lost.
-    pub fn discard(&mut self) -> Vec<TrajectoryId> {
+    pub fn discard(&mut self, now: Time) -> Vec<TrajectoryId> {
         let begun = |(id, t): (TrajectoryId, &Trajectory)| {
             (t.is_begun() && t.place != Place::SetAside).then_some(id)
         };
         let lost: Vec<_> = self.iter().filter_map(begun).collect();
         for &id in &lost {
+            self.set_back(id, now, SetbackKind::TaskRestart, "");
             if let Some(t) = self.get_mut(id) {
                 t.returns = 0;
                 t.throw_away();
@@ -250,9 +260,9 @@ impl Trajectories {
     }
 
     /// Nobody holds anything any more.
-    pub fn return_leases(&mut self) {
+    pub fn return_leases(&mut self, now: Time) {
         for agent in self.leases.keys().copied().collect::<BTreeSet<_>>() {
-            self.void(agent);
+            self.void(agent, now, SetbackKind::JobOver);
         }
     }
 
@@ -270,8 +280,9 @@ impl Trajectories {
     }
 
     /// Leases of an agent worker return to pending.
-    pub fn void(&mut self, agent: Incarnation) {
+    pub fn void(&mut self, agent: Incarnation, now: Time, kind: SetbackKind) {
         for id in self.held_by(agent) {
+            self.set_back(id, now, kind, "");
             self.set(id, Place::Pending(Time(0)));
         }
     }
@@ -303,8 +314,14 @@ impl Trajectories {
     }
 
     /// An agent worker holds it now, under this number.
-    pub fn lease(&mut self, id: TrajectoryId, agent: Incarnation, now: Time) -> u64 {
+    pub fn lease(
+        &mut self,
+        id: TrajectoryId,
+        (agent, who): (Incarnation, Option<InstanceId>),
+        now: Time,
+    ) -> u64 {
         let Some(t) = self.get_mut(id) else { return 0 };
+        t.past.handed_to(who);
         t.holders.retain(|holder| *holder != agent);
         t.holders.push(agent);
         // The time: what follows from no record may be carried out and forgotten in a crash of the daemon.
@@ -312,6 +329,26 @@ impl Trajectories {
         let lease = t.lease;
         self.set(id, Place::Leased(agent));
         lease
+    }
+
+    /// It came back, or what was generated for it goes; before it is at another place.
+    pub fn set_back(&mut self, id: TrajectoryId, now: Time, kind: SetbackKind, why: &str) {
+        let Some(t) = self.get_mut(id) else { return };
+        let last = t.holders.last().copied().unwrap_or(Incarnation(0));
+        t.past.set_back((t.lease, last), now, kind, why);
+    }
+
+    /// How those that a step consumes came to it.
+    pub fn provenance(&self, trajectories: &[TrajectoryId]) -> Provenance {
+        let all = || trajectories.iter().map(|id| (*id, self.get(*id)));
+        let told = |(id, t): (TrajectoryId, Option<&Trajectory>)| {
+            let past = &t?.past;
+            (!past.is_plain()).then(|| (id, past.clone()))
+        };
+        Provenance {
+            leases: all().map(|(_, t)| t.map_or(0, |t| t.lease)).collect(),
+            befell: all().filter_map(told).collect(),
+        }
     }
 
     /// It was given back, the how-manieth time is counted.

@@ -1,0 +1,179 @@
+//! What entered a committed step, and how it came there.
+use super::judge::{Listed, is_set_aside, spans, versions};
+use super::{BETWEEN, LOOKS, told, word};
+use crate::report::line;
+use crate::store::{Committed, OwnRecord, Retention, Store, StoreError};
+use robust_proto::v1;
+use robust_shared::core::{Past, staleness};
+use robust_shared::ids::{Step, TrajectoryId, WeightVersion};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Trajectories in one part.
+const PART: usize = 256;
+
+/// Why there is no account of a step.
+#[derive(Debug, thiserror::Error)]
+pub enum AccountError {
+    /// It is not committed, or not in this store.
+    #[error("{0}")]
+    NotThere(String),
+    /// Reading failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Tells the parts of a step's account until there are no more or `tell` says that nobody listens. Blocks.
+pub fn account(
+    store: &Store,
+    step: Step,
+    tell: &mut dyn FnMut(v1::StepAccount) -> bool,
+) -> Result<(), AccountError> {
+    let Some(commit) = store.commit(step)? else {
+        return Err(not_there(store, step)?);
+    };
+    let retention = store.retention(step.0)?;
+    if !tell(head(&commit, retention)) {
+        return Ok(());
+    }
+    let account = Account::of(store, &commit);
+    let mut leases = commit.provenance.iter().flat_map(|p| &p.leases).copied();
+    for ids in commit.trajectories.chunks(PART) {
+        let mut part = v1::StepAccount::default();
+        for id in ids {
+            let lease = leases.next().unwrap_or(0);
+            let (row, contradictions) = account.of_one((*id, lease), retention)?;
+            part.trajectories.push(row);
+            part.disagreements.extend(contradictions);
+        }
+        if !tell(part) {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn not_there(store: &Store, step: Step) -> Result<AccountError, StoreError> {
+    Ok(AccountError::NotThere(match store.extent()? {
+        None => format!("step {step} is not committed, nor is any other"),
+        Some((_, last)) if step > last => {
+            format!("step {step} is not committed; the last one that is has the number {last}")
+        }
+        Some((first, _)) if step < first => {
+            format!("step {step} is no longer kept: the journal begins with step {first}")
+        }
+        Some(_) => format!(
+            "the journal has no record of step {step}; `robustctl store check` looks at all of it"
+        ),
+    }))
+}
+
+fn head(commit: &Committed, retention: Retention) -> v1::StepAccount {
+    let figures = &commit.figures;
+    let mut seen = BTreeSet::new();
+    let twice = commit.trajectories.iter().filter(|id| !seen.insert(**id));
+    let step = figures.step;
+    v1::StepAccount {
+        step: step.0,
+        at_ms: figures.at.millis(),
+        generation: figures.generation.0,
+        record: figures.record,
+        line: Some(line(figures, figures.at.millis())),
+        counted: commit.provenance.is_some(),
+        not_kept_since: match retention {
+            Retention::Removed { with } => with.map(|step| step.0),
+            Retention::Kept | Retention::Unknown => None,
+        },
+        disagreements: twice
+            .map(|id| format!("the record of step {step} lists {id} twice"))
+            .collect(),
+        ..Default::default()
+    }
+}
+
+/// A step's record, with what befell each trajectory at hand.
+struct Account<'a> {
+    store: &'a Store,
+    step: Step,
+    befell: Option<BTreeMap<TrajectoryId, &'a Past>>,
+}
+
+impl<'a> Account<'a> {
+    fn of(store: &'a Store, commit: &'a Committed) -> Self {
+        let provenance = commit.provenance.as_ref();
+        let befell = provenance.map(|p| p.befell.iter().map(|(id, past)| (*id, past)).collect());
+        Self {
+            store,
+            step: commit.figures.step,
+            befell,
+        }
+    }
+
+    /// One of its trajectories, and what contradicts that.
+    fn of_one(
+        &self,
+        (id, lease): (TrajectoryId, u64),
+        retention: Retention,
+    ) -> Result<(v1::StepTrajectory, Vec<String>), StoreError> {
+        let once = Past::once();
+        let past = self
+            .befell
+            .as_ref()
+            .map(|all| all.get(&id).copied().unwrap_or(&once));
+        let mut listed = Listed {
+            id,
+            step: self.step,
+            set_aside: past.map(is_set_aside),
+            is_kept: retention == Retention::Kept,
+        };
+        let mut own = self.store.own_record(id)?;
+        let mut contradictions = listed.contradictions(&own);
+        for _ in 1..LOOKS {
+            if contradictions.is_empty() {
+                break;
+            }
+            // A later step may have removed it meanwhile.
+            std::thread::sleep(BETWEEN);
+            listed.is_kept = self.store.retention(self.step.0)? == Retention::Kept;
+            own = self.store.own_record(id)?;
+            contradictions = listed.contradictions(&own);
+        }
+        Ok((row((id, lease), &own, past), contradictions))
+    }
+}
+
+fn row(
+    (id, lease): (TrajectoryId, u64),
+    own: &OwnRecord,
+    past: Option<&Past>,
+) -> v1::StepTrajectory {
+    let stored = own.stored.as_ref();
+    let end = stored.and_then(|s| s.finished.as_ref());
+    let (oldest, newest) = stored.map_or((None, None), versions);
+    let v1::Witness {
+        attempt,
+        attempts,
+        incarnation,
+        setbacks,
+        setbacks_left_out,
+        ..
+    } = told(past, end, lease);
+    let set_aside = past.map_or(stored.is_some() && end.is_none(), is_set_aside);
+    v1::StepTrajectory {
+        batch: id.batch,
+        group: id.group,
+        member: id.member,
+        state: word(set_aside).to_owned(),
+        kept: stored.is_some(),
+        reward: end.map(|end| end.reward),
+        oldest_version: oldest,
+        newest_version: newest,
+        staleness: oldest.map(|oldest| staleness(id, WeightVersion(oldest))),
+        attempt,
+        attempts,
+        turn_count: stored.map_or(0, |s| u32::try_from(s.turns.len()).unwrap_or(u32::MAX)),
+        tokens: stored.map_or(0, |s| spans(s).map(|span| span.ids.len() as u64).sum()),
+        incarnation,
+        setbacks,
+        setbacks_left_out,
+    }
+}

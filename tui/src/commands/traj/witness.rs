@@ -1,0 +1,109 @@
+//! What a trajectory is, and which step consumed it, in words.
+use crate::format::time_of_day;
+use robust_proto::v1;
+use robust_shared::printable::one_line as printable;
+
+/// The lines of `traj show` that say it.
+pub fn text(w: &v1::Witness) -> String {
+    let mut text = format!("{:<12}{}\n", state(w), w.why);
+    if let Some(step) = w.step {
+        let (at, generation) = (time_of_day(w.committed_ms), w.generation);
+        let record = w
+            .record
+            .map_or_else(String::new, |n| format!(", record {n}"));
+        text += &format!(
+            "record      of step {step}, committed at {at} by gang {generation}{record}\n"
+        );
+    }
+    text += &match (w.attempt, w.attempts) {
+        (Some(attempt), Some(of)) => format!("attempt     {attempt} of {of}{}\n", life(w)),
+        (None, Some(of)) if w.agent.is_empty() => {
+            format!("attempt     handed out {of} times{}\n", life(w))
+        }
+        (_, Some(of)) => format!(
+            "attempt     {of}, by {} i{} since {}\n",
+            w.agent,
+            w.incarnation,
+            time_of_day(w.since_ms)
+        ),
+        (_, None) if w.step.is_some() => {
+            "attempt     not known: a former build did not count\n".to_owned()
+        }
+        (_, None) => String::new(),
+    };
+    if w.waits_until_ms > 0 {
+        text += &format!(
+            "waits       not handed out before {}\n",
+            time_of_day(w.waits_until_ms)
+        );
+    }
+    text += &setbacks(&w.setbacks, w.setbacks_left_out, "");
+    if !w.kept {
+        text += &match w.not_kept_since {
+            Some(step) => format!("turns       no longer kept since step {step}\n"),
+            None => "turns       no longer kept\n".to_owned(),
+        };
+    }
+    for disagreement in &w.disagreements {
+        text += &format!("disagrees   {}\n", printable(disagreement));
+    }
+    if w.proven {
+        text += "proven      the step's record and its own record agree\n";
+    }
+    text
+}
+
+fn state(w: &v1::Witness) -> String {
+    w.state.replace('_', " ")
+}
+
+fn life(w: &v1::Witness) -> String {
+    match w.incarnation {
+        0 => String::new(),
+        n => format!(", brought to its end by i{n}"),
+    }
+}
+
+/// One line each, below what they belong to.
+pub fn setbacks(all: &[v1::Setback], left_out: u32, indent: &str) -> String {
+    let mut text = String::new();
+    if left_out > 0 {
+        text += &format!("{indent}            {left_out} setbacks before these\n");
+    }
+    for s in all {
+        text += &format!("{indent}setback     {}\n", sentence(s));
+    }
+    text
+}
+
+/// What happened, when, to whom and why.
+pub fn sentence(s: &v1::Setback) -> String {
+    let attempt = s
+        .attempt
+        .map_or_else(String::new, |n| format!("attempt {n}, "));
+    let who = match s.agent.is_empty() {
+        true => String::new(),
+        false => format!(" ({} i{})", s.agent, s.incarnation),
+    };
+    let why = match s.why.is_empty() {
+        true => String::new(),
+        false => format!(": {}", printable(&s.why)),
+    };
+    let what = what(&s.kind);
+    format!("{attempt}{}: {what}{who}{why}", time_of_day(s.at_ms))
+}
+
+fn what(kind: &str) -> String {
+    match kind {
+        "given_back" => "given back, goes on from what is stored",
+        "agent_gone" => "its agent worker ended, goes on from what is stored",
+        "not_begun" => "the command to begin it was lost",
+        "job_over" => "the job ended",
+        "diverged" => "generated again: could not be gone on with",
+        "too_old" => "generated again: too old to train on",
+        "task_restart" => "generated again: everything was restarted",
+        "set_aside" => "set aside, trained on by no step",
+        other => return printable(other),
+    }
+    .to_owned()
+}
