@@ -31,7 +31,7 @@ pub struct Checkpoint {
     pub remote_signing_key_file: Option<PathBuf>,
     /// At least so many steps between checkpoints that are put there; 1: each one.
     pub remote_every: u64,
-    /// Who writes checkpoints. `nodes`: each machine puts the shards in its memory into `remote`, and none is on the
+    /// Who writes checkpoints, `leader` if absent. `nodes`: each machine puts the shards in its memory into `remote`, and none is on the
     /// leader's disk.
     #[serde(skip_serializing_if = "WrittenBy::is_default")]
     pub written_by: WrittenBy,
