@@ -197,3 +197,109 @@ fn rules_of_a_bad_job_file_are_refused_with_place_and_fix() {
         err(&output)
     );
 }
+
+fn set_back(kind: &str, why: &str) -> v1::Setback {
+    v1::Setback {
+        attempt: Some(1),
+        kind: kind.into(),
+        why: why.into(),
+        agent: "agent-0".into(),
+        incarnation: 3,
+        at_ms: 5_000,
+        thrown_away: false,
+    }
+}
+
+#[test]
+fn a_trajectory_says_which_step_consumed_it_on_which_attempt_and_what_befell_it() {
+    let witness = v1::Witness {
+        state: "consumed".into(),
+        why: "step 7 was trained on it".into(),
+        step: Some(7),
+        generation: 2,
+        record: Some(90),
+        attempt: Some(2),
+        attempts: Some(2),
+        incarnation: 9,
+        setbacks: vec![set_back("given_back", "no \u{1b}[2Jtool")],
+        kept: true,
+        proven: true,
+        ..Default::default()
+    };
+    let book = |witness| Book {
+        trajectories: vec![v1::Trajectory {
+            batch: 7,
+            state: "consumed".into(),
+            witness: Some(witness),
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    let (dir, _fake, _server) = daemon(book(witness.clone()));
+    let output = run(dir.path(), &["traj", "show", "7.0.0"]);
+    assert!(output.status.success(), "{}", err(&output));
+    let text = out(&output);
+    for line in [
+        "consumed    step 7 was trained on it",
+        "attempt     2 of 2, brought to its end by i9",
+        "given back, goes on from what is stored (agent-0 i3): no ",
+        "proven      the step's record and its own record agree",
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+    assert!(!text.contains('\u{1b}'), "{text:?}");
+    let (dir, _fake, _server) = daemon(book(v1::Witness {
+        proven: false,
+        disagreements: vec!["its own record names step 8".into()],
+        ..witness
+    }));
+    let output = run(dir.path(), &["traj", "show", "7.0.0"]);
+    assert_eq!(output.status.code(), Some(1), "{}", out(&output));
+    assert!(out(&output).contains("disagrees   its own record names step 8"));
+}
+
+#[test]
+fn a_step_lists_what_entered_it_and_ends_with_1_where_records_contradict_each_other() {
+    let row = |member, state: &str| v1::StepTrajectory {
+        batch: 7,
+        member,
+        state: state.into(),
+        kept: true,
+        attempts: Some(2),
+        setbacks: vec![set_back("set_aside", "")],
+        ..Default::default()
+    };
+    let head = v1::StepAccount {
+        step: 7,
+        counted: true,
+        line: Some(v1::StepLine::default()),
+        ..Default::default()
+    };
+    let part = v1::StepAccount {
+        trajectories: vec![row(0, "consumed"), row(1, "set_aside")],
+        ..Default::default()
+    };
+    let book = |steps| Book {
+        steps,
+        ..Default::default()
+    };
+    let (dir, _fake, _server) = daemon(book(vec![head.clone(), part.clone()]));
+    let output = run(dir.path(), &["report", "--step", "7"]);
+    assert!(output.status.success(), "{}", err(&output));
+    let text = out(&output);
+    assert!(text.contains("2 trajectories, 1 trained on"), "{text}");
+    assert!(text.contains("7.0.1"), "{text}");
+    assert!(text.contains("set aside, trained on by no step"), "{text}");
+    let wrong = v1::StepAccount {
+        disagreements: vec!["7.0.1 is listed twice".into()],
+        ..part
+    };
+    let (dir, _fake, _server) = daemon(book(vec![head, wrong]));
+    let output = run(dir.path(), &["report", "--step", "7", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["trajectories"].as_array().unwrap().len(), 2);
+    let (dir, _fake, _server) = daemon(Book::default());
+    let output = run(dir.path(), &["report", "--step", "7"]);
+    assert_eq!(output.status.code(), Some(4), "it is not committed");
+}
