@@ -200,6 +200,37 @@ fn checkpoints_that_nodes_put_pass_no_leader_and_bring_the_job_back_when_all_mem
 }
 
 #[test]
+fn a_lost_database_makes_no_job_begin_anew_whose_checkpoints_nodes_put() {
+    let far = tempfile::tempdir().unwrap();
+    let steps = 12;
+    let remote = format!("file://{}", far.path().display());
+    let mut cluster = start(&put_by_nodes(steps, &remote));
+    until_put(&mut cluster, 1);
+    cluster.lose_all_memory();
+    let state = cluster.leader.state_dir();
+    std::fs::remove_dir_all(state.join("db")).unwrap();
+    cluster.leader.launch();
+    assert_eq!(cluster.leader.finish(), 4, "{}", cluster.logs());
+    let said = std::fs::read_to_string(cluster.leader.stderr()).unwrap();
+    let run = std::fs::read_to_string(state.join("run")).unwrap();
+    let run = run.trim();
+    let command = format!(
+        "--remote={remote} --run {run} --state-dir {}",
+        state.display()
+    );
+    assert!(said.contains(&command), "{said}");
+    let there = format!("--remote={remote}");
+    let fetched = cluster
+        .leader
+        .ctl(&["ckpt", "fetch", "latest", &there, "--run", run]);
+    assert!(fetched.status.success(), "{fetched:?}");
+    join_again(&mut cluster);
+    assert_eq!(cluster.leader.finish(), 0, "{}", cluster.logs());
+    let begun = cluster.leader.events("restored");
+    assert!(!begun.is_empty(), "{}", cluster.logs());
+}
+
+#[test]
 fn a_node_that_does_not_reach_the_store_gives_way_to_one_that_holds_a_copy() {
     let Some(server) = robust_s3::Server::start() else {
         return;

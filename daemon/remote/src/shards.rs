@@ -57,10 +57,21 @@ impl Remote {
         Ok(PutShard { xxh3, blake3 })
     }
 
-    /// Whether a checkpoint is there that can be used.
-    pub async fn is_whole(&self, place: &Place) -> Result<bool, RemoteError> {
-        let kept = self.look_at(place.clone()).await?;
-        Ok(kept.is_some_and(|kept| kept.manifest.is_ok()))
+    /// Whether the checkpoint that is meant is at a place already. Any other is removed: a copy of the job that went another
+    /// way may have put it there, and no manifest may name shards that are put anew.
+    pub async fn make_way(
+        &self,
+        place: &Place,
+        is_meant: impl FnOnce(&Checkpoint) -> bool,
+    ) -> Result<bool, RemoteError> {
+        let Some(kept) = self.look_at(place.clone()).await? else {
+            return Ok(false);
+        };
+        if kept.manifest.as_ref().is_ok_and(is_meant) {
+            return Ok(true);
+        }
+        self.remove(place).await?;
+        Ok(false)
     }
 
     /// Makes a checkpoint of shards that were put, with the BLAKE3 of each: if all are there, with their lengths.

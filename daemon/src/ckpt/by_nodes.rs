@@ -14,11 +14,13 @@ use super::worker::Turn;
 use super::{CkptEvent, InMemory, RemoteConfig, RemoteStanding, Request, put_shard};
 use crate::control::{PeerHolder, PeerMemory};
 use crate::nodes::{Puts, taken};
+use crate::store::{Store, WayBack};
 use robust_ckpt::{Checkpoint, Shard};
 use robust_proto::v1;
 use robust_proto::v1::leader_message::Body as Down;
 use robust_remote::{Place, PutShard, RemoteError};
 use robust_shared::ids::Step;
+use std::future::Future;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -30,6 +32,12 @@ const LEAST_TIME: Duration = Duration::from_secs(120);
 const SLOWEST: u64 = 10_000_000;
 /// How long a node may take to say that its upload took too long.
 const ANSWER: Duration = Duration::from_secs(20);
+
+/// How long one look at the store, or what makes a checkpoint whole there, may take: a shared folder whose server is away
+/// answers never.
+const LOOK: Duration = Duration::from_secs(120);
+/// Between two looks for what is there at the begin, while the store is away.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// Who can put a shard, and how.
 #[derive(Clone, Debug)]
@@ -59,14 +67,40 @@ pub struct Putting {
 pub struct ByNodes {
     config: Arc<RemoteConfig>,
     standing: Arc<Mutex<RemoteStanding>>,
+    store: Store,
 }
 
 impl ByNodes {
-    /// Into that store.
-    pub fn new(config: RemoteConfig) -> Self {
-        let config = Arc::new(config);
-        let standing = Arc::default();
-        Self { config, standing }
+    /// Into that object store. `store` keeps the trajectories of all steps until it was looked which checkpoints are there
+    /// ([`ByNodes::look`]).
+    pub fn new(config: RemoteConfig, store: Store) -> Self {
+        store.set_way_back(WayBack::Unknown);
+        Self {
+            config: Arc::new(config),
+            standing: Arc::default(),
+            store,
+        }
+    }
+
+    /// Looks which checkpoints there are, until the object store says.
+    pub async fn look(self) {
+        while let Err(error) = self.look_back().await {
+            tracing::warn!("which checkpoints are in the object store is not known: {error}");
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// What a way back needs is after the oldest of the newest checkpoints that retention keeps.
+    async fn look_back(&self) -> Result<(), RemoteError> {
+        let RemoteConfig {
+            remote, run, keep, ..
+        } = &*self.config;
+        let kept = within(remote.url(), remote.list(run)).await?;
+        let usable = kept.iter().rev().filter(|kept| kept.manifest.is_ok());
+        let newest = usable.take(keep.last.max(1));
+        let oldest = newest.map(|kept| kept.place.step).min();
+        self.store.set_way_back(WayBack::Elsewhere(oldest));
+        Ok(())
     }
 
     /// Whether a step comes too soon after the last one that was put.
@@ -84,9 +118,9 @@ impl ByNodes {
         self.config.remote.url()
     }
 
-    /// The longest that a checkpoint of shards of up to so many bytes may take.
-    pub fn patience(bytes: u64) -> Duration {
-        limit(bytes) + ANSWER
+    /// The longest that a checkpoint may take of shards of up to so many bytes, of each of which at most so many can put it.
+    pub fn patience(bytes: u64, hands: u32) -> Duration {
+        (limit(bytes) + ANSWER) * hands.max(1) + LOOK * 2
     }
 
     /// Puts a checkpoint, and tells what came of it.
@@ -108,8 +142,14 @@ impl ByNodes {
             },
             Err(error) => return turn.end(CkptEvent::NotUploaded { step, url, error }),
         };
-        if let Err(text) = self.config.tidy(step).await {
+        let tidied = timeout(LOOK, self.config.tidy(step)).await;
+        let untidy = |_| Err(format!("after the upload of step {step}: {}", late()));
+        if let Err(text) = tidied.unwrap_or_else(untidy) {
             turn.tell(CkptEvent::Untidy(text));
+        }
+        if let Err(error) = self.look_back().await {
+            // What was kept so far stays kept.
+            tracing::warn!("which checkpoints are in the object store is not known: {error}");
         }
         turn.tidy(step, event);
     }
@@ -130,7 +170,16 @@ impl ByNodes {
             generation: *generation,
             step: *step,
         };
-        if remote.is_whole(&place).await? {
+        let known = putting.shards.iter().map(|(shard, _)| shard);
+        let known: Option<Vec<_>> = known.map(|s| Some((s.bytes, s.xxh3?))).collect();
+        let is_this = |there: &Checkpoint| {
+            let shards = there.shards.iter().map(|s| (s.bytes, s.xxh3));
+            known
+                .as_ref()
+                .is_some_and(|known| shards.eq(known.iter().copied()))
+                && there.consumed == *consumed
+        };
+        if within(remote.url(), remote.make_way(&place, is_this)).await? {
             return Ok(Vec::new());
         }
         let ranks = (0..putting.shards.len()).map(|at| self.put_rank(&putting, &place, at));
@@ -158,7 +207,7 @@ impl ByNodes {
             tensors: tensors.clone(),
         };
         let named: Vec<[u8; 32]> = put.iter().map(|(_, put)| put.blake3).collect();
-        remote.complete(run, &checkpoint, &named).await?;
+        within(remote.url(), remote.complete(run, &checkpoint, &named)).await?;
         let mut by: Vec<String> = put.into_iter().map(|(by, _)| by).collect();
         by.sort();
         by.dedup();
@@ -185,7 +234,8 @@ impl ByNodes {
                 }
                 Hand::Brought => (HERE, self.bring(putting, (rank, &key)).await),
             };
-            match put.and_then(|put| as_known(shard, put)) {
+            let named = putting.memory.blake3_of(shard);
+            match put.and_then(|put| as_known(shard.xxh3, named, put)) {
                 Ok(put) => {
                     lock(&self.standing).sent_bytes += shard.bytes;
                     return Ok((by.to_owned(), put));
@@ -263,13 +313,36 @@ impl ByNodes {
 /// What this machine is called among those that put something.
 const HERE: &str = "the leader";
 
+/// What the store answers, within [`LOOK`].
+async fn within<T>(
+    url: &str,
+    asked: impl Future<Output = Result<T, RemoteError>>,
+) -> Result<T, RemoteError> {
+    let what = url.to_owned();
+    let late = |_| {
+        Err(RemoteError::Bad {
+            what,
+            reason: late(),
+        })
+    };
+    timeout(LOOK, asked).await.unwrap_or_else(late)
+}
+
+fn late() -> String {
+    format!(
+        "the object store did not answer within {} s",
+        LOOK.as_secs()
+    )
+}
+
 /// What was put, if it is what is known of the shard.
-fn as_known(shard: &v1::SnapshotReply, put: PutShard) -> Result<PutShard, String> {
-    let other = shard.xxh3.is_some_and(|xxh3| xxh3 != put.xxh3)
-        || shard
-            .blake3
-            .as_ref()
-            .is_some_and(|named| named[..] != put.blake3);
+fn as_known(
+    xxh3: Option<u64>,
+    blake3: Option<[u8; 32]>,
+    put: PutShard,
+) -> Result<PutShard, String> {
+    let other = xxh3.is_some_and(|known| known != put.xxh3)
+        || blake3.is_some_and(|known| known != put.blake3);
     match other {
         true => Err("what it put has another digest than the snapshot".to_owned()),
         false => Ok(put),

@@ -9,7 +9,7 @@ use crate::store::Store;
 use crate::tell::Tell;
 use robust_ckpt::{Retention, disk};
 use robust_remote::Remote;
-use robust_shared::ids::Generation;
+use robust_shared::ids::{Generation, TrajectoryId};
 use robust_shared::replicas::ShardKey;
 use std::collections::BTreeMap;
 use tempfile::TempDir;
@@ -72,15 +72,16 @@ impl Bench {
             keep: keep.clone(),
             disk: disk::real(),
         };
-        let checkpointer = Checkpointer::start(config, store, sender).unwrap();
+        let checkpointer = Checkpointer::start(config, store.clone(), sender).unwrap();
         let remote = Remote::open(&format!("file://{}/far", dir.path().display())).unwrap();
-        let by_nodes = ByNodes::new(RemoteConfig {
+        let config = RemoteConfig {
             remote: remote.clone(),
             run: "r".to_owned(),
             dir: ckpt,
             every: 1,
             keep,
-        });
+        };
+        let by_nodes = ByNodes::new(config, store);
         let memory = dir.path().join("memory");
         std::fs::create_dir(&memory).unwrap();
         let shards = Shards::new(memory, dir.path().join("ckpt"));
@@ -256,7 +257,7 @@ async fn each_shard_is_put_by_its_node_and_the_manifest_names_them() {
             vec![bench.node("c", Does::Puts)],
         ]
     };
-    let (first, second) = (hands(), hands());
+    let (first, second, third) = (hands(), hands(), hands());
     let said = bench.put(first).await;
     assert!(
         said.starts_with("checkpoint of step 4 is in file://"),
@@ -268,8 +269,28 @@ async fn each_shard_is_put_by_its_node_and_the_manifest_names_them() {
     assert_eq!(standing.step, Some(Step(STEP)));
     let bytes = 2 * image(0).len() as u64;
     assert_eq!((standing.sent_bytes, standing.failed), (bytes, 0));
-    let again = bench.put(second).await;
+    let known = |mut putting: Putting| {
+        for (rank, (shard, _)) in (0..).zip(&mut putting.shards) {
+            shard.xxh3 = Some(xxh3_64(&image(rank)));
+        }
+        putting
+    };
+    let again = known(bench.putting(second));
+    let again = bench.put_this(again).await;
     assert!(again.ends_with(", which had it already"), "{again}");
+    // A copy of the job went another way, and put its own there.
+    let mut other = known(bench.putting(third));
+    other.request.consumed = vec![TrajectoryId {
+        batch: 4,
+        group: 0,
+        member: 0,
+    }];
+    let other = bench.put_this(other).await;
+    assert!(other.ends_with(", put by b, c"), "{other}");
+    assert_eq!(bench.there().await, [STEP]);
+    let listed = bench.remote.list("r").await.unwrap();
+    let consumed = &listed[0].manifest.as_ref().unwrap().consumed;
+    assert_eq!(consumed.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,11 +7,13 @@
 use robust_ckpt::CkptError;
 use robust_ckpt::slot::{Image, Taken};
 use robust_remote::{PutShard, Remote};
+use rustix::fs::FallocateFlags;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::spawn_blocking;
 
@@ -49,7 +51,7 @@ pub async fn put_shard(
 fn pinned(path: &Path, taken: Taken) -> Result<Image, CkptError> {
     let image = Image::open(path, taken)?;
     let folder = path.parent().unwrap_or(Path::new("/"));
-    if image.seal().is_none() || !has_room(folder, image.bytes()) {
+    if image.seal().is_none() {
         return Ok(image);
     }
     match copied(&image, folder) {
@@ -64,10 +66,17 @@ fn pinned(path: &Path, taken: Taken) -> Result<Image, CkptError> {
     }
 }
 
-/// Whether there is room for it twice: the copies that nodes hold for each other go first.
-fn has_room(folder: &Path, bytes: u64) -> bool {
-    let found = rustix::fs::statvfs(folder);
-    found.is_ok_and(|fs| fs.f_bavail.saturating_mul(fs.f_frsize) / 2 >= bytes)
+/// Takes the room that a copy needs, where there is room for it twice: the copies that nodes hold for each other go first.
+fn take_room(copy: &File, folder: &Path, bytes: u64) -> io::Result<()> {
+    /// All ranks of a node are ordered at once, and each is to see what the others took.
+    static TAKING: Mutex<()> = Mutex::new(());
+    let _alone = TAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = rustix::fs::statvfs(folder)?;
+    if found.f_bavail.saturating_mul(found.f_frsize) / 2 < bytes {
+        return Err(io::ErrorKind::StorageFull.into());
+    }
+    rustix::fs::fallocate(copy, FallocateFlags::empty(), 0, bytes)?;
+    Ok(())
 }
 
 fn copied(image: &Image, folder: &Path) -> io::Result<File> {
@@ -82,6 +91,7 @@ fn copied(image: &Image, folder: &Path) -> io::Result<File> {
         .mode(0o600)
         .open(&path)?;
     fs::remove_file(&path)?;
+    take_room(&copy, folder, image.bytes())?;
     let (mut piece, mut at) = (vec![0; PIECE], 0);
     while at < image.bytes() {
         let read = image.read_at(&mut piece, at).map_err(io::Error::other)?;

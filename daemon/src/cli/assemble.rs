@@ -76,8 +76,14 @@ pub(super) fn assemble(
     });
     let (remote, by_nodes) = match job.checkpoint.written_by {
         WrittenBy::Leader => (remote, None),
-        WrittenBy::Nodes => (None, remote.map(ByNodes::new)),
+        WrittenBy::Nodes => (
+            None,
+            remote.map(|remote| ByNodes::new(remote, store.clone())),
+        ),
     };
+    if let Some(by_nodes) = by_nodes.clone() {
+        tokio::spawn(by_nodes.look());
+    }
     let uploader = remote
         .map(|config| Uploader::start(config, written.clone()))
         .transpose()

@@ -41,7 +41,7 @@ use crate::traces::{Identity, Traces};
 use robust_grouplog::FileStore;
 use robust_proto::v1;
 use robust_shared::core::{CoreConfig, Outcome};
-use robust_shared::job::Job;
+use robust_shared::job::{Job, WrittenBy};
 use robust_tree::Groups;
 use std::sync::Arc;
 use std::time::Duration;
@@ -141,6 +141,10 @@ async fn lead(
     // A leader that was lost before its job had done anything has given it its name.
     let goes_on = lead.as_ref().is_some_and(|lead| lead.head().is_some());
     let is_new = past.is_empty() && !goes_on;
+    let by_nodes = prepared.job.checkpoint.written_by == WrittenBy::Nodes;
+    if let (true, true, Some(remote)) = (is_new && !args.fresh, by_nodes, &prepared.remote) {
+        driver::refuse_while_elsewhere(&state, &prepared.job, remote).await?;
+    }
     let listeners = Listeners::bind(&prepared, &state, is_new, epoch).await?;
     let (first_job, job) = (json_of(&prepared.job)?, prepared.job.clone());
     let job_for_nodes = json_of(&job.for_nodes())?;

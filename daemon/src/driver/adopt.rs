@@ -115,6 +115,32 @@ pub enum AdoptError {
         /// Why.
         source: std::io::Error,
     },
+    /// The store knows of no job, and its newest checkpoint is elsewhere.
+    #[error(
+        "the database of the job is gone, and its newest checkpoint, of step {step}, is in {url}; bring it back with \
+         `robustctl ckpt fetch {step} --remote={url} --run {run} --state-dir {state}` and start again, or discard the job with --fresh"
+    )]
+    InStore {
+        /// The step.
+        step: Step,
+        /// The object store.
+        url: String,
+        /// The life of the job, which it was put under.
+        run: String,
+        /// The state directory.
+        state: String,
+    },
+    /// The store knows of no job, and nobody can say whether there are checkpoints of it.
+    #[error(
+        "the database of the job is gone, and whether there are checkpoints of it in {url} cannot be looked at: {why}; start \
+         again when the object store answers, or discard the job with --fresh"
+    )]
+    NoAnswer {
+        /// The object store.
+        url: String,
+        /// What it says.
+        why: String,
+    },
     /// Old role processes cannot be killed for want of a thread.
     #[error("cannot start the launcher: {0}")]
     Strangers(std::io::Error),

@@ -201,7 +201,7 @@ impl Driver {
         let shards = || self.snapshots.get(step).into_iter().flat_map(|s| &s.shards);
         if self.parts.by_nodes.is_some() {
             let largest = shards().map(|shard| shard.bytes).max();
-            return ByNodes::patience(largest.unwrap_or_default());
+            return ByNodes::patience(largest.unwrap_or_default(), self.most_hands(step));
         }
         // Shards of ranks on other machines have to come here first.
         let elsewhere = shards().filter(|shard| shard.path.is_empty());

@@ -24,16 +24,21 @@ use crate::worker::INCARNATION_VARIABLE;
 use robust_ckpt::slot::{Seal, held};
 use robust_ckpt::{Checkpoint, list, newest_complete};
 use robust_proto::v1;
+use robust_remote::Remote;
 use robust_shared::core::{CoreConfig, State};
 use robust_shared::ids::{Incarnation, Step};
 use robust_shared::job::Job;
 use robust_shared::time::Time;
 use std::path::PathBuf;
+use std::time::Duration;
+use tokio::time::timeout;
 
 /// Rounds of looking for processes and killing them: one that was being started is seen in the next.
 const ROUNDS: usize = 3;
 /// Why this was asked, where nothing was set aside.
 const NO_JOB: &str = "the store knows of no job";
+/// How long the object store may take to say what is there.
+const LOOK: Duration = Duration::from_secs(60);
 
 /// What is left of a job that the store does not know; nothing of one that never was.
 pub async fn without_database(
@@ -102,6 +107,34 @@ pub async fn without_database(
         }
     };
     Ok(past)
+}
+
+/// Refuses to begin anew where nodes put a checkpoint into the object store that is newer than all that is left here.
+pub async fn refuse_while_elsewhere(
+    state: &StateDir,
+    job: &Job,
+    remote: &Remote,
+) -> Result<(), AdoptError> {
+    let Some(run) = state.known_run().filter(|run| !run.is_empty()) else {
+        return Ok(());
+    };
+    let url = || remote.url().to_owned();
+    let no_answer = |why| AdoptError::NoAnswer { url: url(), why };
+    let looked = timeout(LOOK, remote.newest(&run, Step(u64::MAX))).await;
+    let looked = looked.map_err(|_| no_answer(format!("no answer within {LOOK:?}")))?;
+    let (newest, _) = looked.map_err(|error| no_answer(error.to_string()))?;
+    let on_disk = newest_complete(&state.checkpoints()).ok();
+    let on_disk = on_disk.and_then(|found| found.checkpoint).map(|c| c.step);
+    let here = on_disk.max(in_memory(state, job).map(|(step, _)| step));
+    match newest.map(|kept| kept.place.step) {
+        Some(step) if Some(step) > here => Err(AdoptError::InStore {
+            step,
+            url: url(),
+            run,
+            state: state.root().display().to_string(),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// The newest step of which every rank's snapshot is whole in this machine's memory.

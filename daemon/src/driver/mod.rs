@@ -70,7 +70,7 @@ pub use end::{End, kill_leftovers};
 pub use event::{Event, Events, OperatorEvent, ProcessEvent, StoreEvent, Struck, TimerEvent};
 pub use feeds::Feeds;
 pub use logs::{LogAnswer, LogError, NodePage, read_here};
-pub use lost::without_database;
+pub use lost::{refuse_while_elsewhere, without_database};
 pub use recent::{RecentPhases, span};
 pub use saved::SavedError;
 pub use status::{Frame, armed, incident, pause, slot};

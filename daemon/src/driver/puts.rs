@@ -45,6 +45,23 @@ impl Driver {
         });
     }
 
+    /// The most machines of which each can put some shard of a step.
+    pub(super) fn most_hands(&self, step: Step) -> u32 {
+        let Some(snapshot) = self.snapshots.get(step) else {
+            return 0;
+        };
+        let holders = (0..).zip(&snapshot.shards).map(|(rank, _)| {
+            let key = ShardKey {
+                step,
+                generation: snapshot.generation,
+                rank,
+            };
+            self.peer_holders(key).len()
+        });
+        // And this machine, from its memory or once a shard was brought here.
+        u32::try_from(holders.max().unwrap_or_default() + 1).unwrap_or(u32::MAX)
+    }
+
     /// Who can put a shard: the machine of its rank first, then those with copies.
     fn hands_of(&self, key: ShardKey, shard: &v1::SnapshotReply, home: &str) -> Vec<Hand> {
         let mut holders = self.peer_holders(key);

@@ -13,34 +13,47 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 /// Who is to be told, and of which order.
 type Asked = (u64, mpsc::UnboundedSender<v1::NodeMessage>);
+
+/// By key: the last order of what is being put.
+type UnderWay = Arc<Mutex<HashMap<String, Asked>>>;
 
 /// See the module's doc. Clones are one and the same.
 #[derive(Clone, Debug)]
 pub(super) struct Puts {
     held: Held,
-    /// By key: the last order of what is being put.
-    under_way: Arc<Mutex<HashMap<String, Asked>>>,
+    under_way: UnderWay,
+    /// The object store as it was opened last.
+    remote: Arc<tokio::sync::Mutex<Option<Remote>>>,
 }
 
 impl Puts {
     /// Of a node that has those shards.
     pub fn new(held: Held) -> Self {
-        let under_way = Arc::default();
-        Self { held, under_way }
+        Self {
+            held,
+            under_way: Arc::default(),
+            remote: Arc::default(),
+        }
     }
 
     /// Puts a shard, and answers over `up`. Ordered again meanwhile, by another leader maybe, it answers that order.
     pub async fn put(&self, order: v1::PutShard, up: mpsc::UnboundedSender<v1::NodeMessage>) {
         let asked = (order.ticket, up);
-        let before = self.lock().insert(order.key.clone(), asked);
+        let before = lock(&self.under_way).insert(order.key.clone(), asked);
         if before.is_some() {
             return;
         }
+        let under_way = Entry(&self.under_way, &order.key);
         let shard = order.shard.unwrap_or_default();
-        let put = self.try_put(&order, &shard).await;
+        // A shared folder whose server is away answers never.
+        let limit = Duration::from_secs(order.limit_s.into());
+        let put = timeout(limit, self.try_put(&order, &shard)).await;
+        let put = put.unwrap_or_else(|_| Err(format!("it took longer than {} s", order.limit_s)));
         if let Err(why) = &put {
             tracing::warn!(
                 "the shard of rank {} at step {} is not put: {why}",
@@ -48,7 +61,7 @@ impl Puts {
                 shard.step
             );
         }
-        let Some((ticket, up)) = self.lock().remove(&order.key) else {
+        let Some((ticket, up)) = under_way.take() else {
             return;
         };
         let put = match put {
@@ -80,7 +93,7 @@ impl Puts {
     ) -> Result<(u64, [u8; 32]), String> {
         let found = self.held.find(shard);
         let (held, path) = found.ok_or("it is not here any more")?;
-        let remote = Remote::open(&order.url).map_err(|e| e.to_string())?;
+        let remote = self.open(&order.url).await?;
         let taken = taken(shard.step, shard.generation, shard.bytes);
         let shard = InMemory {
             path,
@@ -92,12 +105,45 @@ impl Puts {
         Ok((put.xxh3, put.blake3))
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Asked>> {
-        // An entry is whole, whoever panicked.
-        self.under_way
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    /// The object store. Opening a folder makes it, which can take as long as its server likes: one order does it, where
+    /// nobody else waits for a processor.
+    async fn open(&self, url: &str) -> Result<Remote, String> {
+        let mut opened = self.remote.lock().await;
+        if let Some(remote) = opened.as_ref().filter(|remote| remote.url() == url) {
+            return Ok(remote.clone());
+        }
+        let url = url.to_owned();
+        let opening = spawn_blocking(move || Remote::open(&url)).await;
+        let remote = opening
+            .map_err(|e| e.to_string())?
+            .map_err(|e| e.to_string())?;
+        *opened = Some(remote.clone());
+        Ok(remote)
     }
+}
+
+/// What is under way, which it is no more when this is dropped.
+struct Entry<'a>(&'a UnderWay, &'a str);
+
+impl Entry<'_> {
+    /// The last order of it.
+    fn take(self) -> Option<Asked> {
+        let last = lock(self.0).remove(self.1);
+        // What is under way by now under the same key is another one's.
+        std::mem::forget(self);
+        last
+    }
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        lock(self.0).remove(self.1);
+    }
+}
+
+fn lock(under_way: &UnderWay) -> MutexGuard<'_, HashMap<String, Asked>> {
+    // An entry is whole, whoever panicked.
+    under_way.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -170,6 +216,6 @@ mod tests {
         tokio::join!(first, second);
         assert_eq!(said(&mut heard).ticket, 8);
         assert!(told.try_recv().is_err(), "one answer, to the last order");
-        assert!(puts.lock().is_empty());
+        assert!(lock(&puts.under_way).is_empty());
     }
 }

@@ -153,6 +153,12 @@ impl StateDir {
         Ok(name)
     }
 
+    /// The name that the job's life has, if it was given one.
+    pub fn known_run(&self) -> Option<String> {
+        let known = read_private(&self.run_file(), Readers::Owner).ok()??;
+        Some(known.trim().to_owned())
+    }
+
     fn run_file(&self) -> PathBuf {
         self.root.join("run")
     }

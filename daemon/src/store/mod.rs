@@ -46,10 +46,11 @@ use condition::Conditions;
 use database::{Commit, SledCommit};
 use reader::Reader;
 use robust_grouplog::{BaseEntry, Position};
+use robust_shared::ids::Step;
 use robust_shared::time::Time;
 use scrub::Scrub;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 use txn::Txn;
@@ -71,6 +72,18 @@ impl Default for Options {
             keep_checkpoints: 3,
         }
     }
+}
+
+/// Where the checkpoints are that a way back may begin with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WayBack {
+    /// On this machine's disk, as the index has them.
+    #[default]
+    OnDisk,
+    /// Elsewhere, and nobody has looked yet: trajectories of all steps are kept.
+    Unknown,
+    /// Elsewhere: the oldest of the newest ones; none where there is none.
+    Elsewhere(Option<Step>),
 }
 
 /// The store. Cheap to clone; the last clone finishes what is queued and closes the database.
@@ -122,6 +135,7 @@ struct Inner {
     next_event: Mutex<u64>,
     conditions: Conditions,
     options: Options,
+    way_back: Mutex<WayBack>,
     _lock: lock::StateLock,
 }
 
@@ -158,6 +172,7 @@ impl Store {
             next_event,
             conditions,
             options,
+            way_back: Mutex::default(),
             _lock: lock,
         };
         let store = Store {
@@ -170,6 +185,19 @@ impl Store {
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = last + 1;
         Ok((store, note))
+    }
+
+    /// What is committed from now on keeps the trajectories that a way back from there needs.
+    pub fn set_way_back(&self, way_back: WayBack) {
+        *self.way_back_now() = way_back;
+    }
+
+    fn way_back_now(&self) -> MutexGuard<'_, WayBack> {
+        // It is one word, which is whole whoever panicked.
+        self.inner
+            .way_back
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until everything queued before is durable, or says why it is not.

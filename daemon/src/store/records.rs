@@ -5,7 +5,7 @@ use super::keys::{self, Key};
 use super::parts::Get;
 use super::txn::Txn;
 use super::types::{Remembered, StoredStep};
-use super::{Durable, Options, Store};
+use super::{Durable, Options, Store, WayBack};
 use robust_shared::core::{Event, Incident, Record};
 use robust_shared::ettr::Interval;
 use robust_shared::ids::{Step, TrajectoryId};
@@ -20,7 +20,7 @@ impl Store {
     /// prunes those of long past steps.
     pub fn record(&self, records: Vec<Record>, changes: Remembered) -> Durable<()> {
         let at = super::now();
-        let keep = self.inner.options;
+        let keep = (self.inner.options, *self.way_back_now());
         self.submit(move |txn| {
             for record in &records {
                 let seq = txn.next_journal;
@@ -201,7 +201,7 @@ fn apply(
     txn: &mut Txn<'_>,
     (seq, record): (u64, &Record),
     at: Time,
-    keep: Options,
+    keep: (Options, WayBack),
 ) -> Result<(), StoreError> {
     match record {
         Record::Committed {
@@ -283,9 +283,17 @@ fn remove_range(txn: &mut Txn<'_>, from: u64, to: u64) -> Result<(), StoreError>
 
 /// The first batch whose trajectories a way back may need: those after the oldest checkpoint that
 /// retention keeps for being new, and of so many steps in any case.
-fn first_kept(txn: &Txn<'_>, committed: Step, keep: Options) -> Result<u64, StoreError> {
+fn first_kept(
+    txn: &Txn<'_>,
+    committed: Step,
+    (keep, way_back): (Options, WayBack),
+) -> Result<u64, StoreError> {
     let by_number = committed.0.saturating_sub(keep.keep_steps);
-    let oldest = txn.oldest_checkpoint_of_last(keep.keep_checkpoints)?;
+    let oldest = match way_back {
+        WayBack::OnDisk => txn.oldest_checkpoint_of_last(keep.keep_checkpoints)?,
+        WayBack::Unknown => return Ok(0),
+        WayBack::Elsewhere(oldest) => oldest.map(|step| step.0),
+    };
     Ok(oldest.map_or(by_number, |oldest| by_number.min(oldest + 1)))
 }
 

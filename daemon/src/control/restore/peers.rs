@@ -248,7 +248,7 @@ impl PeerMemory {
     }
 
     /// Of a shard that was sent to be copied; none where no life of this build did so.
-    fn blake3_of(&self, shard: &v1::SnapshotReply) -> Option<[u8; 32]> {
+    pub fn blake3_of(&self, shard: &v1::SnapshotReply) -> Option<[u8; 32]> {
         let recorded = shard.blake3.as_deref();
         let recorded = recorded.and_then(|blake3| blake3.try_into().ok());
         let read = || Some(self.peers.shards.digest_read(shard)?.blake3);

@@ -327,6 +327,49 @@ fn what_was_consumed_after_the_oldest_kept_checkpoint_stays_to_be_trained_on_aga
 }
 
 #[test]
+fn where_checkpoints_are_elsewhere_those_say_which_trajectories_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options {
+        keep_steps: 1,
+        keep_checkpoints: 1,
+    };
+    let (store, _) = Store::open_with(dir.path(), options, |c| c).unwrap();
+    let commit = |step| {
+        store
+            .append_turn(id(step, 0), vec![1], turn(0, 3))
+            .wait()
+            .unwrap();
+        store.finish(id(step, 0), finish(1)).wait().unwrap();
+        let record = committed(step, vec![id(step, 0)]);
+        store
+            .record(vec![record], Remembered::default())
+            .wait()
+            .unwrap();
+    };
+    let replayable = || -> Vec<u64> {
+        let there = |step: &u64| !store.consumed_by(Step(*step)).unwrap().is_empty();
+        (1..=8).filter(there).collect()
+    };
+    // One that was brought back from there long ago says nothing.
+    let fetched = StoredCheckpoint {
+        step: Step(1),
+        folder: "step-1".to_owned(),
+        bytes: 1,
+        at: Time(1),
+    };
+    store.put_checkpoint(fetched).wait().unwrap();
+    store.set_way_back(WayBack::Unknown);
+    (1..=4).for_each(commit);
+    assert_eq!(replayable(), [1, 2, 3, 4], "nobody has looked there");
+    store.set_way_back(WayBack::Elsewhere(Some(Step(2))));
+    (5..=6).for_each(commit);
+    assert_eq!(replayable(), [3, 4, 5, 6], "after that one");
+    store.set_way_back(WayBack::Elsewhere(None));
+    commit(7);
+    assert_eq!(replayable(), [6, 7], "without one the number counts");
+}
+
+#[test]
 fn trajectories_of_long_past_steps_are_removed_with_every_part() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options {
