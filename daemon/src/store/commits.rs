@@ -41,29 +41,42 @@ impl Store {
         })
     }
 
-    /// Whether trajectories of a batch are kept still. Reads the steps since.
+    /// The last committed step as the controller had it with the last record; none: its state is not stored, or not as
+    /// entries.
+    pub fn committed(&self) -> Result<Option<Step>, StoreError> {
+        self.read(|reader| {
+            let head = entry(reader, EntryKey::Head)?;
+            Ok(head.and_then(|head| head.committed()))
+        })
+    }
+
+    /// Whether trajectories of a batch are kept still. Reads the steps since, up to the one that removed them.
     pub fn retention(&self, batch: u64) -> Result<Retention, StoreError> {
         self.read(|reader| {
-            // The step before the first that says it may have removed them without saying so.
-            let (mut before, mut found) = (None, Retention::Unknown);
+            // Whether the batch's step and all since say that they left them there.
+            let mut is_sure = false;
             for key in reader.keys(&Key::Step(batch), &Key::Step(u64::MAX)) {
                 let key = key?;
                 let Some(bytes) = reader.get(&key)? else {
                     continue;
                 };
                 let step: StoredStep = decode(reader.path(), &key, &bytes)?;
-                found = match step.kept_from {
+                match step.kept_from {
                     Some(from) if from > batch => {
                         return Ok(Retention::Removed {
-                            with: before.and(Some(step.step)),
+                            with: is_sure.then_some(step.step),
                         });
                     }
-                    Some(_) => Retention::Kept,
-                    None => Retention::Unknown,
-                };
-                before = step.kept_from;
+                    // A step removes what came before it, whichever build commits it.
+                    _ if step.step.0 == batch => is_sure = true,
+                    Some(_) => {}
+                    None => is_sure = false,
+                }
             }
-            Ok(found)
+            Ok(match is_sure {
+                true => Retention::Kept,
+                false => Retention::Unknown,
+            })
         })
     }
 

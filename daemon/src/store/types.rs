@@ -132,7 +132,8 @@ pub enum Retention {
         /// With the commit of this step; none: perhaps before, by a former build.
         with: Option<Step>,
     },
-    /// A former build committed the last step, which did not say what it removed.
+    /// It is not known: a former build committed a step since, which did not say what it removed, or the batch's own step
+    /// is not on record.
     Unknown,
 }
 

@@ -36,17 +36,27 @@ pub fn account(
         return Ok(());
     }
     let account = Account::of(store, &commit);
+    let mut doubted = Vec::new();
     let mut leases = commit.provenance.iter().flat_map(|p| &p.leases).copied();
     for ids in commit.trajectories.chunks(PART) {
         let mut part = v1::StepAccount::default();
         for id in ids {
             let lease = leases.next().unwrap_or(0);
-            let (row, contradictions) = account.of_one((*id, lease), retention)?;
+            let (row, agrees) = account.of_one((*id, lease), retention)?;
             part.trajectories.push(row);
-            part.disagreements.extend(contradictions);
+            doubted.extend((!agrees).then_some(*id));
         }
         if !tell(part) {
             return Ok(());
+        }
+    }
+    for disagreements in account.contradictions(doubted)?.chunks(PART) {
+        let part = v1::StepAccount {
+            disagreements: disagreements.to_vec(),
+            ..Default::default()
+        };
+        if !tell(part) {
+            break;
         }
     }
     Ok(())
@@ -54,6 +64,7 @@ pub fn account(
 
 fn not_there(store: &Store, step: Step) -> Result<AccountError, StoreError> {
     Ok(AccountError::NotThere(match store.extent()? {
+        _ if step == Step(0) => "there is no step 0: steps count from 1".to_owned(),
         None => format!("step {step} is not committed, nor is any other"),
         Some((_, last)) if step > last => {
             format!("step {step} is not committed; the last one that is has the number {last}")
@@ -95,6 +106,8 @@ struct Account<'a> {
     store: &'a Store,
     step: Step,
     befell: Option<BTreeMap<TrajectoryId, &'a Past>>,
+    /// What befell all others.
+    once: Past,
 }
 
 impl<'a> Account<'a> {
@@ -105,39 +118,61 @@ impl<'a> Account<'a> {
             store,
             step: commit.figures.step,
             befell,
+            once: Past::once(),
         }
     }
 
-    /// One of its trajectories, and what contradicts that.
+    fn past(&self, id: TrajectoryId) -> Option<&Past> {
+        let befell = self.befell.as_ref()?;
+        Some(befell.get(&id).copied().unwrap_or(&self.once))
+    }
+
+    fn listed(&self, id: TrajectoryId, retention: Retention) -> Listed {
+        Listed {
+            id,
+            step: self.step,
+            set_aside: self.past(id).map(is_set_aside),
+            is_kept: retention == Retention::Kept,
+        }
+    }
+
+    /// One of its trajectories, and whether nothing seems to contradict that.
     fn of_one(
         &self,
         (id, lease): (TrajectoryId, u64),
         retention: Retention,
-    ) -> Result<(v1::StepTrajectory, Vec<String>), StoreError> {
-        let once = Past::once();
-        let past = self
-            .befell
-            .as_ref()
-            .map(|all| all.get(&id).copied().unwrap_or(&once));
-        let mut listed = Listed {
-            id,
-            step: self.step,
-            set_aside: past.map(is_set_aside),
-            is_kept: retention == Retention::Kept,
-        };
+    ) -> Result<(v1::StepTrajectory, bool), StoreError> {
+        let listed = self.listed(id, retention);
         let mut own = self.store.own_record(id)?;
-        let mut contradictions = listed.contradictions(&own);
+        if !listed.contradictions(&own).is_empty() {
+            // A commit may have fallen between the readings of its parts.
+            own = self.store.own_record(id)?;
+        }
+        let agrees = listed.contradictions(&own).is_empty();
+        Ok((row((id, lease), &own, self.past(id)), agrees))
+    }
+
+    /// What contradicts these, looked at again: all at once, since a step may have thousands of them.
+    fn contradictions(&self, mut doubted: Vec<TrajectoryId>) -> Result<Vec<String>, StoreError> {
+        let mut found = Vec::new();
         for _ in 1..LOOKS {
-            if contradictions.is_empty() {
+            if doubted.is_empty() {
                 break;
             }
-            // A later step may have removed it meanwhile.
             std::thread::sleep(BETWEEN);
-            listed.is_kept = self.store.retention(self.step.0)? == Retention::Kept;
-            own = self.store.own_record(id)?;
-            contradictions = listed.contradictions(&own);
+            // A later step may have removed them meanwhile.
+            let retention = self.store.retention(self.step.0)?;
+            let mut still = Vec::new();
+            found.clear();
+            for id in doubted {
+                let own = self.store.own_record(id)?;
+                let against = self.listed(id, retention).contradictions(&own);
+                still.extend((!against.is_empty()).then_some(id));
+                found.extend(against);
+            }
+            doubted = still;
         }
-        Ok((row((id, lease), &own, past), contradictions))
+        Ok(found)
     }
 }
 

@@ -44,6 +44,8 @@ struct Facts {
     named: Option<Committed>,
     /// The first and the last step on record.
     extent: Option<(Step, Step)>,
+    /// The last step that is committed by what the store has, whether or not the journal has its record.
+    recorded: Step,
     retention: Retention,
     live: Live,
 }
@@ -55,13 +57,14 @@ pub fn witness(
     id: TrajectoryId,
     live: Option<Live>,
 ) -> Result<Option<v1::Witness>, StoreError> {
-    let mut seen = facts(store, id, live.clone())?.witness();
+    let mut seen = facts(store, id, live)?.witness();
     for _ in 1..LOOKS {
         if seen.as_ref().is_none_or(|w| w.disagreements.is_empty()) {
             break;
         }
         std::thread::sleep(BETWEEN);
-        seen = facts(store, id, live.clone())?.witness();
+        // What the controller said may be older than what was read after it; the store has both by the same write.
+        seen = facts(store, id, None)?.witness();
     }
     Ok(seen)
 }
@@ -69,11 +72,13 @@ pub fn witness(
 fn facts(store: &Store, id: TrajectoryId, live: Option<Live>) -> Result<Facts, StoreError> {
     let own = store.own_record(id)?;
     let extent = store.extent()?;
+    // Read before the steps' records: of a step that it counts the record is there, or lost.
+    let known = store.committed()?.max(extent.map(|(_, last)| last));
     let other = own.consumed_by.filter(|by| by.0 != id.batch);
     let live = match live {
         Some(live) => live,
         None => Live {
-            committed: extent.map_or(Step(0), |(_, last)| last),
+            committed: known.unwrap_or_default(),
             open: store.open_trajectory(id)?,
         },
     };
@@ -81,7 +86,12 @@ fn facts(store: &Store, id: TrajectoryId, live: Option<Live>) -> Result<Facts, S
         id,
         commit: store.commit(Step(id.batch))?,
         named: other.map(|by| store.commit(by)).transpose()?.flatten(),
-        retention: store.retention(id.batch)?,
+        retention: match own.stored {
+            Some(_) => Retention::Kept,
+            None => store.retention(id.batch)?,
+        },
+        // A database that was made anew has at first only what manifests say.
+        recorded: known.or(own.consumed_by).unwrap_or(live.committed),
         own,
         extent,
         live,
@@ -90,21 +100,24 @@ fn facts(store: &Store, id: TrajectoryId, live: Option<Live>) -> Result<Facts, S
 
 impl Facts {
     fn witness(&self) -> Option<v1::Witness> {
-        let id = self.id;
-        let mut witness = match self.listing() {
+        let batch = Step(self.id.batch);
+        let listing = self.listing();
+        let mut witness = match listing {
             Some(commit) => self.consumed(commit),
             None => self.not_listed()?,
         };
         let stored = self.own.stored.as_ref();
         witness.newest_version = stored.and_then(|s| versions(s).1).unwrap_or(0);
         let is_listed = witness.step.is_some();
-        witness.kept = stored.is_some() || !is_listed;
+        let is_ahead = !is_listed && batch > self.recorded;
+        witness.kept = stored.is_some() || is_ahead;
         if let (true, Retention::Removed { with }) = (is_listed, self.retention) {
             witness.not_kept_since = with.map(|step| step.0);
         }
-        let agrees =
-            witness.disagreements.is_empty() && self.own.consumed_by == Some(Step(id.batch));
-        witness.proven = is_listed && agrees;
+        let agrees = witness.disagreements.is_empty() && self.own.consumed_by == Some(batch);
+        // A former build's record does not say whether it was trained on: what is stored of it does.
+        let says = |commit: &Committed| commit.provenance.is_some() || stored.is_some();
+        witness.proven = agrees && listing.is_some_and(says);
         Some(witness)
     }
 
@@ -136,13 +149,17 @@ impl Facts {
             ));
         }
         let end = self.end();
-        let without = set_aside.unwrap_or(end.is_none() && self.own.stored.is_some());
+        let without = set_aside.or(self.own.stored.as_ref().map(|_| end.is_none()));
         let mut witness = told(past.as_ref(), end, lease.unwrap_or(0));
         let why = match without {
-            true => format!("it was set aside: step {step} was trained without it"),
-            false => format!("step {step} was trained on it"),
+            Some(true) => format!("it was set aside: step {step} was trained without it"),
+            Some(false) => format!("step {step} was trained on it"),
+            None => format!(
+                "step {step} consumed it; a former build did not put on record whether it was trained on, and nothing of it is stored"
+            ),
         };
-        (witness.state, witness.why) = (word(without).to_owned(), why);
+        let state = word(without == Some(true)).to_owned();
+        (witness.state, witness.why) = (state, why);
         witness.step = Some(step.0);
         witness.committed_ms = commit.figures.at.millis();
         witness.generation = commit.figures.generation.0;
@@ -158,14 +175,15 @@ impl Facts {
     /// No step's record lists it.
     fn not_listed(&self) -> Option<v1::Witness> {
         let (id, batch) = (self.id, Step(self.id.batch));
-        let is_on_record = |step: Step| {
-            self.extent
-                .is_some_and(|(first, last)| first <= step && step <= last)
-        };
+        // Batches count from 1, as steps do.
+        if batch == Step(0) {
+            return None;
+        }
         let named = self.own.consumed_by;
-        if let Some(by) = named.filter(|by| is_on_record(*by)) {
-            let text =
-                format!("the own record of {id} names step {by}, whose record does not list it");
+        if let Some(by) = named.filter(|by| *by != batch || self.commit.is_some()) {
+            let text = format!(
+                "the own record of {id} names step {by}, and no record of that step lists it"
+            );
             return Some(contradicted("consumed", text));
         }
         if self.commit.is_some() {
@@ -175,17 +193,8 @@ impl Facts {
             );
             return Some(contradicted("finished", text));
         }
-        if let Some((first, _)) = self.extent.filter(|(first, _)| batch < *first) {
-            return Some(v1::Witness {
-                state: "consumed".to_owned(),
-                why: match named {
-                    Some(by) => format!(
-                        "its own record names step {by}; the journal begins with step {first} and has no record of that one"
-                    ),
-                    None => format!("no longer kept: the journal begins with step {first}"),
-                },
-                ..Default::default()
-            });
+        if batch <= self.recorded {
+            return Some(said("consumed", self.without_record(batch)));
         }
         let witness = self.open()?;
         match named {
@@ -201,14 +210,28 @@ impl Facts {
         }
     }
 
+    /// Of one whose step is committed, and has no record in the journal.
+    fn without_record(&self, step: Step) -> String {
+        let begin = self.extent.map(|(first, _)| first);
+        match (self.own.consumed_by, begin.filter(|first| step < *first)) {
+            (Some(by), Some(first)) => format!(
+                "its own record names step {by}; the journal begins with step {first} and has no record of that one"
+            ),
+            (None, Some(first)) => {
+                format!("no longer kept: the journal begins with step {first}")
+            }
+            (Some(by), None) => {
+                format!("its own record names step {by}, of which the journal has no record")
+            }
+            (None, None) => {
+                format!("step {step} is committed, and the journal has no record of it")
+            }
+        }
+    }
+
     /// What the controller has of it.
     fn open(&self) -> Option<v1::Witness> {
         let batch = self.id.batch;
-        let said = |state: &str, why: String| v1::Witness {
-            state: state.to_owned(),
-            why,
-            ..Default::default()
-        };
         let t = match &self.live.open {
             Some(t) => t.as_ref()?,
             None if batch <= self.live.committed.0 => {
@@ -270,12 +293,18 @@ fn word(set_aside: bool) -> &'static str {
     }
 }
 
-fn contradicted(state: &str, text: String) -> v1::Witness {
+fn said(state: &str, why: String) -> v1::Witness {
     v1::Witness {
         state: state.to_owned(),
-        why: "its records contradict each other".to_owned(),
-        disagreements: vec![text],
+        why,
         ..Default::default()
+    }
+}
+
+fn contradicted(state: &str, text: String) -> v1::Witness {
+    v1::Witness {
+        disagreements: vec![text],
+        ..said(state, "its records contradict each other".to_owned())
     }
 }
 

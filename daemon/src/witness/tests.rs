@@ -1,12 +1,13 @@
 //! A store as a job leaves it, and what is said of its trajectories.
 use super::*;
 use crate::store::keys::Key;
-use crate::store::{Options, Remembered};
+use crate::store::{Options, Remembered, StoredStep};
 use robust_proto::v1::{Span, Turn};
 use robust_shared::core::{
-    Core, CoreConfig, EntryKey, Provenance, Record, StepMetrics, Trajectory,
+    Core, CoreConfig, EntryKey, Input, Provenance, Record, State, StepMetrics, Trajectory,
 };
 use robust_shared::ids::Generation;
+use robust_shared::time::Time;
 
 fn id(batch: u64, member: u32) -> TrajectoryId {
     TrajectoryId {
@@ -58,6 +59,60 @@ fn commit(store: &Store, record: Record) {
         .record(vec![record], Remembered::default())
         .wait()
         .unwrap();
+}
+
+/// A step that a former build committed, which did not say what it removed.
+fn commit_as_before(store: &Store, step: u64) {
+    commit(store, committed(step, vec![id(step, 0)]));
+    let figures = StoredStep {
+        kept_from: None,
+        ..store.step(Step(step)).unwrap().unwrap()
+    };
+    let puts = vec![(Key::Step(step), cbor(&figures))];
+    remember(
+        store,
+        Remembered {
+            puts,
+            ..Remembered::default()
+        },
+    );
+}
+
+/// What is of use here of what a controller puts down with a record.
+fn remembered(core: &mut Core) -> Remembered {
+    let mut changes = Remembered::default();
+    for (key, entry) in core.take_changes().puts {
+        if matches!(
+            key,
+            EntryKey::Head | EntryKey::Batch(_) | EntryKey::Trajectory(_)
+        ) {
+            changes
+                .puts
+                .push((Key::Entry(key), entry.encode(key).unwrap()));
+        }
+    }
+    changes
+}
+
+fn remember(store: &Store, changes: Remembered) {
+    store.record(Vec::new(), changes).wait().unwrap();
+}
+
+fn remove(store: &Store, key: Key) {
+    let removed = vec![key];
+    remember(
+        store,
+        Remembered {
+            removed,
+            ..Remembered::default()
+        },
+    );
+}
+
+fn cbor<T: serde::Serialize>(value: &T) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    ciborium::into_writer(value, &mut bytes).unwrap();
+    bytes
 }
 
 fn open(dir: &std::path::Path, keep_steps: u64) -> Store {
@@ -210,19 +265,8 @@ fn what_no_step_consumed_is_said_by_the_controller_or_by_what_it_stored() {
         responses: 2,
         ..CoreConfig::default()
     });
-    core.handle(
-        robust_shared::time::Time(1),
-        robust_shared::core::Input::Start,
-    );
-    let mut changes = Remembered::default();
-    for (key, entry) in core.take_changes().puts {
-        if matches!(key, EntryKey::Batch(_) | EntryKey::Trajectory(_)) {
-            changes
-                .puts
-                .push((Key::Entry(key), entry.encode(key).unwrap()));
-        }
-    }
-    store.record(Vec::new(), changes).wait().unwrap();
+    core.handle(Time(1), Input::Start);
+    remember(&store, remembered(&mut core));
     let waiting = say(&store, id(1, 1));
     assert_eq!(
         (waiting.state.as_str(), waiting.attempts),
@@ -258,4 +302,192 @@ fn what_no_step_consumed_is_said_by_the_controller_or_by_what_it_stored() {
     };
     let w = witness(&store, id(1, 0), Some(live)).unwrap().unwrap();
     assert_eq!(w.state, "committing");
+}
+
+#[test]
+fn of_a_database_made_anew_from_manifests_the_own_record_is_the_only_word() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), 64);
+    let mark = store.mark_consumed(vec![(Step(15), vec![id(15, 0)])]);
+    mark.wait().unwrap();
+    let agrees = |says: &str| {
+        let live = Live {
+            committed: Step(15),
+            open: None,
+        };
+        for live in [Some(live), None] {
+            let w = witness(&store, id(15, 0), live).unwrap().unwrap();
+            assert_eq!(w.state, "consumed", "{w:?}");
+            assert_eq!(w.disagreements, [""; 0], "nothing contradicts it");
+            assert!(!w.proven && !w.kept, "only one of two records is left");
+            assert!(w.why.contains(says), "{says}: {w:?}");
+        }
+    };
+    agrees("names step 15, of which the journal has no record");
+    let config = CoreConfig {
+        steps: 20,
+        prompts: 1,
+        responses: 2,
+        ..CoreConfig::default()
+    };
+    let state = State::at_checkpoint(&config, Step(15), Generation(2), Incarnation(9));
+    let mut core = Core::restore(config, state);
+    core.handle(Time(1), Input::Start);
+    remember(&store, remembered(&mut core));
+    agrees("names step 15, of which the journal has no record");
+    let other = say(&store, id(15, 1));
+    assert!(
+        other.why.contains("the journal has no record of it"),
+        "{other:?}"
+    );
+    assert_eq!(
+        (say(&store, id(16, 0)).state.as_str(), other.kept),
+        ("waiting", false)
+    );
+    stored(&store, id(16, 0), 15, 10);
+    commit(&store, committed(16, vec![id(16, 0)]));
+    agrees("the journal begins with step 16");
+}
+
+#[test]
+fn a_step_whose_record_is_lost_is_not_being_written_for_ever() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), 64);
+    for step in 1..=3 {
+        stored(&store, id(step, 0), step - 1, 10);
+        commit(&store, committed(step, vec![id(step, 0)]));
+    }
+    let number = store.step(Step(2)).unwrap().unwrap().record.unwrap();
+    remove(&store, Key::Journal(number));
+    for (member, says) in [
+        (0, "names step 2, of which the journal has no record"),
+        (1, "step 2 is committed, and the journal has no record"),
+    ] {
+        let w = say(&store, id(2, member));
+        assert_eq!((w.state.as_str(), w.proven), ("consumed", false), "{w:?}");
+        assert_eq!(w.disagreements, [""; 0], "nothing contradicts it");
+        assert!(w.why.contains(says), "{says}: {w:?}");
+    }
+}
+
+#[test]
+fn what_was_set_aside_after_the_controller_was_asked_contradicts_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), 64);
+    let mut core = Core::new(CoreConfig {
+        prompts: 1,
+        responses: 2,
+        ..CoreConfig::default()
+    });
+    core.handle(Time(1), Input::Start);
+    remember(&store, remembered(&mut core));
+    let place = |place| Trajectory {
+        place,
+        lease: 5_000_000,
+        ..Trajectory::default()
+    };
+    let live = Live {
+        committed: Step(0),
+        open: Some(Some(place(Place::Leased(Incarnation(3))))),
+    };
+    let aside = Record::SetAside {
+        trajectory: id(1, 0),
+        engines: Vec::new(),
+    };
+    let key = Key::Entry(EntryKey::Trajectory(id(1, 0)));
+    let changes = Remembered {
+        puts: vec![(key, cbor(&place(Place::SetAside)))],
+        ..Remembered::default()
+    };
+    store.record(vec![aside], changes).wait().unwrap();
+    let w = witness(&store, id(1, 0), Some(live)).unwrap().unwrap();
+    assert_eq!(w.disagreements, [""; 0], "{w:?}");
+    assert_eq!(w.state, "set_aside");
+}
+
+#[test]
+fn what_a_former_build_may_have_removed_is_not_said_to_be_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), 64);
+    // Its own record is gone: the former build kept fewer steps.
+    commit(&store, committed(1, vec![id(1, 0)]));
+    remove(&store, Key::Consumed(id(1, 0).key()));
+    commit_as_before(&store, 2);
+    assert_eq!(store.retention(1).unwrap(), Retention::Unknown);
+    commit(&store, committed(3, vec![id(3, 0)]));
+    assert_eq!(store.retention(1).unwrap(), Retention::Unknown);
+    assert_eq!(
+        store.retention(2).unwrap(),
+        Retention::Kept,
+        "no step removes its own batch"
+    );
+    let w = say(&store, id(1, 0));
+    assert_eq!(w.disagreements, [""; 0], "{w:?}");
+    assert!(!w.proven);
+    // Whoever removes it later need not be the one who did.
+    drop(store);
+    let store = open(dir.path(), 1);
+    commit(&store, committed(4, vec![id(4, 0)]));
+    let removed = |with| Retention::Removed { with };
+    assert_eq!(store.retention(1).unwrap(), removed(None));
+    assert_eq!(store.retention(2).unwrap(), removed(Some(Step(4))));
+    assert_eq!(store.retention(3).unwrap(), Retention::Kept);
+}
+
+#[test]
+fn whether_a_former_builds_step_was_trained_on_it_is_not_made_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), 64);
+    stored(&store, id(1, 1), 0, 10);
+    let mut record = committed(1, vec![id(1, 0), id(1, 1)]);
+    if let Record::Committed { provenance, .. } = &mut record {
+        *provenance = None;
+    }
+    commit(&store, record);
+    let unknown = say(&store, id(1, 0));
+    assert_eq!(
+        (unknown.state.as_str(), unknown.step, unknown.proven),
+        ("consumed", Some(1), false),
+        "{unknown:?}"
+    );
+    assert!(
+        unknown.why.contains("did not put on record whether"),
+        "{unknown:?}"
+    );
+    assert_eq!(unknown.disagreements, [""; 0]);
+    let known = say(&store, id(1, 1));
+    assert!(
+        known.proven && known.why.contains("was trained on it"),
+        "{known:?}"
+    );
+}
+
+#[test]
+fn batches_and_steps_count_from_1() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), 64);
+    for step in 1..=2 {
+        assert_eq!(witness(&store, id(0, 0), None).unwrap(), None);
+        let none = account(&store, Step(0), &mut |_| true).unwrap_err();
+        assert!(none.to_string().contains("steps count from 1"), "{none}");
+        stored(&store, id(step, 0), step - 1, 10);
+        commit(&store, committed(step, vec![id(step, 0)]));
+    }
+}
+
+#[test]
+fn an_account_of_hundreds_that_contradict_it_looks_again_at_all_of_them_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), 64);
+    let all: Vec<_> = (0..500).map(|member| id(1, member)).collect();
+    commit(&store, committed(1, all));
+    let began = std::time::Instant::now();
+    let step = whole(&store, 1);
+    let took = began.elapsed();
+    assert_eq!(
+        (step.trajectories.len(), step.disagreements.len()),
+        (500, 500)
+    );
+    // Each by itself: 20 s of waiting alone.
+    assert!(took < BETWEEN * 250, "{took:?}");
 }

@@ -96,6 +96,11 @@ impl Head {
         }
     }
 
+    /// The last committed step.
+    pub fn committed(&self) -> Step {
+        self.committed
+    }
+
     /// What failed, with what is stored of it elsewhere.
     pub fn recover(
         &self,

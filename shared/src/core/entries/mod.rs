@@ -35,7 +35,7 @@ use crate::core::roster::nodes::Node;
 use crate::core::weights::Holder;
 use crate::core::work::trajectories::{Shape, Trajectory};
 use crate::ettr;
-use crate::ids::TrajectoryId;
+use crate::ids::{Step, TrajectoryId};
 use crate::time::Time;
 use head::{Head, Now, Plans};
 use serde::Serialize;
@@ -49,6 +49,14 @@ impl Entry {
     pub fn trajectory(&self) -> Option<&Trajectory> {
         match &self.0 {
             Value::Trajectory(t) => Some(t),
+            _ => None,
+        }
+    }
+
+    /// The last committed step, of the entry that has it ([`EntryKey::Head`]).
+    pub fn committed(&self) -> Option<Step> {
+        match &self.0 {
+            Value::Head(head) => Some(head.committed()),
             _ => None,
         }
     }
