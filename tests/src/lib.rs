@@ -171,6 +171,12 @@ impl Daemon {
         }
     }
 
+    /// What was seen of the job so far says nothing of what follows: its database is gone, and with it which numbers its
+    /// lives had.
+    pub fn watch_anew(&mut self) {
+        self.watcher = Watcher::default();
+    }
+
     fn has_ended(&mut self) -> bool {
         let child = self.child.as_mut().expect("a daemon runs");
         child.try_wait().expect("it can be waited for").is_some()

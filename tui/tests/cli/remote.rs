@@ -65,7 +65,9 @@ impl Bench {
         manifest::store(&RealDisk, &made).unwrap();
         let remote = Remote::open(&self.url).unwrap().signed_with(key);
         let local = Local::open(&dir).unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build();
         let sent = &mut |_| ();
         let uploading = remote.upload(run, local, sent);
         runtime.unwrap().block_on(uploading).unwrap();
