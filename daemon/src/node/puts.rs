@@ -148,7 +148,7 @@ fn lock(under_way: &UnderWay) -> MutexGuard<'_, HashMap<String, Asked>> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::panic)]
     use super::*;
     use robust_ckpt::slot::{Slot, SnapshotMemory};
     use robust_shared::ids::{Generation, Step};
