@@ -41,7 +41,7 @@ use crate::traces::{Identity, Traces};
 use robust_grouplog::FileStore;
 use robust_proto::v1;
 use robust_shared::core::{CoreConfig, Outcome};
-use robust_shared::job::{Job, WrittenBy};
+use robust_shared::job::Job;
 use robust_tree::Groups;
 use std::sync::Arc;
 use std::time::Duration;
@@ -141,13 +141,12 @@ async fn lead(
     // A leader that was lost before its job had done anything has given it its name.
     let goes_on = lead.as_ref().is_some_and(|lead| lead.head().is_some());
     let is_new = past.is_empty() && !goes_on;
-    let by_nodes = prepared.job.checkpoint.written_by == WrittenBy::Nodes;
-    if let (true, true, Some(remote)) = (is_new && !args.fresh, by_nodes, &prepared.remote) {
-        driver::refuse_while_elsewhere(&state, &prepared.job, remote).await?;
+    if is_new && !args.fresh {
+        driver::refuse_while_elsewhere(&state, &prepared.job, prepared.remote.as_ref()).await?;
     }
     let listeners = Listeners::bind(&prepared, &state, is_new, epoch).await?;
     let (first_job, job) = (json_of(&prepared.job)?, prepared.job.clone());
-    let job_for_nodes = json_of(&job.for_nodes())?;
+    let nodes_job = json_of(&job.for_nodes())?;
     let written = write_job(&state, &first_job, prepared.located.is_some())?;
     let past = match past.is_empty() {
         true => driver::without_database(&state, &store, (&prepared.job, written), note).await?,
@@ -177,14 +176,7 @@ async fn lead(
     .await?;
     let prepared = (prepared, grouping);
     let disk = (store, quota, logging);
-    let daemon = Daemon::open(
-        prepared,
-        (job_for_nodes, lead),
-        state,
-        disk,
-        past,
-        listeners,
-    )?;
+    let daemon = Daemon::open(prepared, (nodes_job, lead), state, disk, past, listeners)?;
     daemon.serve_and_run(Duration::from_secs(args.linger)).await
 }
 
@@ -216,7 +208,7 @@ struct Daemon {
     prepared: Prepared,
     grouping: Grouping,
     /// The job as it began, which is what roles of revision 0 on other nodes read.
-    job_for_nodes: String,
+    nodes_job: String,
     state: StateDir,
     store: Store,
     quota: Quota,
@@ -245,7 +237,7 @@ struct Daemon {
 impl Daemon {
     fn open(
         (prepared, grouping): (Prepared, Grouping),
-        (job_for_nodes, lead): (String, Option<Arc<Lead>>),
+        (nodes_job, lead): (String, Option<Arc<Lead>>),
         state: StateDir,
         (store, quota, logging): (Store, Quota, Logging),
         past: Past,
@@ -325,7 +317,7 @@ impl Daemon {
         Ok(Self {
             prepared,
             grouping,
-            job_for_nodes,
+            nodes_job,
             state,
             store,
             quota,
@@ -389,7 +381,7 @@ impl Daemon {
         );
         let roles = RoleHostService::new(ways, leases, self.store.clone(), first);
         if let Some(nodes) = self.nodes.take() {
-            let job = self.job_for_nodes.clone();
+            let job = self.nodes_job.clone();
             let at = nodes.listener.local_addr().map(|a| a.to_string());
             tracing::info!("nodes may join at {}", at.unwrap_or_default());
             let events = Tell::into_channel(&self.events);

@@ -27,7 +27,7 @@ use robust_proto::v1;
 use robust_remote::Remote;
 use robust_shared::core::{CoreConfig, State};
 use robust_shared::ids::{Incarnation, Step};
-use robust_shared::job::Job;
+use robust_shared::job::{Job, WrittenBy};
 use robust_shared::time::Time;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -113,8 +113,12 @@ pub async fn without_database(
 pub async fn refuse_while_elsewhere(
     state: &StateDir,
     job: &Job,
-    remote: &Remote,
+    remote: Option<&Remote>,
 ) -> Result<(), AdoptError> {
+    let by_nodes = job.checkpoint.written_by == WrittenBy::Nodes;
+    let Some(remote) = remote.filter(|_| by_nodes) else {
+        return Ok(());
+    };
     let Some(run) = state.known_run().filter(|run| !run.is_empty()) else {
         return Ok(());
     };

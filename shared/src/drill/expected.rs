@@ -11,8 +11,8 @@ use super::expect::{Expectation, WEIGHTS_IDENTICAL, What};
 use super::phrase::{self, Phrase};
 use crate::nearest::nearest;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer, StrDeserializer};
-use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize as DeriveDeserialize, Serialize};
+use serde::de::{self, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
@@ -66,7 +66,7 @@ pub const EXPECTATIONS: [(&str, &str); 14] = [
 ];
 
 /// What is expected of the runs of a series.
-#[derive(Clone, Debug, Default, PartialEq, DeriveDeserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Expected {
     #[serde(default, deserialize_with = "one_or_more")]
@@ -90,7 +90,7 @@ pub(super) struct Expected {
 }
 
 /// What was restarted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, DeriveDeserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Restart {
     Role,
@@ -99,7 +99,7 @@ enum Restart {
 }
 
 /// What becomes of the job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, DeriveDeserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum JobWord {
     GoesOn,
@@ -107,14 +107,14 @@ enum JobWord {
 }
 
 /// What is said of the weights at the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, DeriveDeserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum WeightsWord {
     Identical,
 }
 
 /// An event that must be there.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, DeriveDeserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Event {
     kind: String,
