@@ -123,6 +123,28 @@ impl Frame {
     }
 }
 
+/// A committed step's figures; `seconds` since the one before.
+pub fn step_line(step: Step, at: Time, metrics: &StepMetrics, seconds: f64) -> v1::StepLine {
+    let health = &metrics.health;
+    v1::StepLine {
+        step: step.0,
+        at_ms: at.millis(),
+        reward: metrics.reward,
+        loss: metrics.loss,
+        grad_norm: metrics.grad_norm,
+        tokens: metrics.tokens,
+        staleness: metrics.staleness,
+        seconds,
+        clip_fraction: health.clip_fraction,
+        entropy: health.entropy,
+        kl: health.kl,
+        groups: health.groups,
+        flat_groups: health.flat_groups,
+        mean_length: health.mean_length,
+        longest: health.longest,
+    }
+}
+
 /// A fault that waits.
 pub fn armed(on: &ArmedOn) -> v1::ArmedFault {
     v1::ArmedFault {

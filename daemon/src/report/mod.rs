@@ -3,7 +3,7 @@ mod history;
 
 pub use history::{HistoryError, history};
 
-use crate::driver::incident;
+use crate::driver::{self, incident};
 use crate::store::{Store, StoreError, StoredStep};
 use robust_proto::v1;
 
@@ -89,16 +89,8 @@ fn lines(steps: &[StoredStep], started_ms: u64) -> Vec<v1::StepLine> {
 
 /// One committed step as operators see it; `before_ms` is when the one before was committed.
 pub fn line(step: &StoredStep, before_ms: u64) -> v1::StepLine {
-    v1::StepLine {
-        step: step.step.0,
-        at_ms: step.at.millis(),
-        reward: step.metrics.reward,
-        loss: step.metrics.loss,
-        grad_norm: step.metrics.grad_norm,
-        tokens: step.metrics.tokens,
-        staleness: step.metrics.staleness,
-        seconds: step.at.millis().saturating_sub(before_ms) as f64 / 1e3,
-    }
+    let seconds = step.at.millis().saturating_sub(before_ms) as f64 / 1e3;
+    driver::step_line(step.step, step.at, &step.metrics, seconds)
 }
 
 /// Mean reward of the first and of the last steps (20 each, fewer in a shorter run).
