@@ -13,7 +13,7 @@ use crate::cascade;
 use crate::console::names::{ScreenId, TableId};
 use crate::console::screen::{Effect, Help, Hints, Input, Screen};
 use crate::console::state::{Common, Sight};
-use crate::console::table::{Table, Turned};
+use crate::console::table::Table;
 use crate::console::ui::scroll::Scroll;
 use crate::console::ui::{Drawn, put, section, split, wrapped};
 use crate::format::{clock, millis, time_of_day_at, who};
@@ -107,9 +107,7 @@ impl Screen for Spent {
         let rows = self.rows(common);
         match self.table.on(&input, &rows, common) {
             Some(turned) => {
-                if turned != Turned::No {
-                    self.scroll.reset();
-                }
+                self.scroll.follow(turned);
                 return Vec::new();
             }
             None if self.scroll.on(&input) => return Vec::new(),
