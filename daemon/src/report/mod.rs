@@ -6,6 +6,7 @@ pub use history::{HistoryError, history};
 use crate::driver::{self, incident};
 use crate::store::{Store, StoreError, StoredStep};
 use robust_proto::v1;
+use robust_shared::ids::Step;
 
 /// Steps over which the first and the last reward are averaged.
 const WINDOW: usize = 20;
@@ -14,6 +15,8 @@ const WINDOW: usize = 20;
 const INCIDENTS: usize = 1_000;
 const LINES: usize = 10_000;
 const EVIDENCE: usize = 20;
+/// Steps that are told at once to who draws them.
+const DRAWN: u64 = 2_000;
 
 /// The report as of now; what is not in the store comes from the status.
 pub fn report(
@@ -76,6 +79,22 @@ fn assemble(
         promises: status.promises.clone(),
         ..Default::default()
     }
+}
+
+/// The lines of the newest steps after this one, in order, of a job that began then (Unix ms).
+pub fn steps_after(
+    store: &Store,
+    started_ms: u64,
+    after: Step,
+) -> Result<Vec<v1::StepLine>, StoreError> {
+    let Some((_, last)) = store.extent()? else {
+        return Ok(Vec::new());
+    };
+    let first = after.0.max(last.0.saturating_sub(DRAWN)).saturating_add(1);
+    // The one before tells how long the first took.
+    let steps = store.steps_between(Step(first - 1), last)?;
+    let lines = lines(&steps, started_ms).into_iter();
+    Ok(lines.filter(|line| line.step >= first).collect())
 }
 
 fn lines(steps: &[StoredStep], started_ms: u64) -> Vec<v1::StepLine> {

@@ -2810,6 +2810,63 @@ pub struct Status {
     /// of a job with several
     #[prost(message, optional, tag = "170")]
     pub controllers: ::core::option::Option<Controllers>,
+    /// absent before the job runs, and from an older build
+    #[prost(message, optional, tag = "190")]
+    pub time_spent: ::core::option::Option<TimeSpent>,
+}
+/// Where the job's time went, by the ledger of the effective training time: every instant is in one slice.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TimeSpent {
+    /// that the job is as old as, shortest first, and the whole job last
+    #[prost(message, repeated, tag = "1")]
+    pub windows: ::prost::alloc::vec::Vec<TimeWindow>,
+    /// the newest twelve of each slice, by their begin
+    #[prost(message, repeated, tag = "2")]
+    pub stretches: ::prost::alloc::vec::Vec<TimeStretch>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TimeWindow {
+    /// 5m | 10m | 30m | job
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Unix time
+    #[prost(uint64, tag = "2")]
+    pub from_ms: u64,
+    /// of the status, or the job's end
+    #[prost(uint64, tag = "3")]
+    pub to_ms: u64,
+    /// what is missing to the window's length was not counted: the daemon is younger
+    #[prost(message, repeated, tag = "4")]
+    pub slices: ::prost::alloc::vec::Vec<TimeSlice>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TimeSlice {
+    /// useful | waits_for_data | waits_for_weights | between | detect | restart | reconnect | replayed | paused | start
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(double, tag = "2")]
+    pub seconds: f64,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TimeStretch {
+    #[prost(string, tag = "1")]
+    pub slice: ::prost::alloc::string::String,
+    /// Unix time
+    #[prost(uint64, tag = "2")]
+    pub from_ms: u64,
+    #[prost(uint64, tag = "3")]
+    pub ms: u64,
+    /// laid over others afterwards, which had counted the time until then
+    #[prost(bool, tag = "4")]
+    pub over: bool,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

@@ -51,8 +51,8 @@ pub struct PictureArgs {
     /// Seconds from the recording's begin [default: its end]
     #[arg(long, value_name = "SECONDS", requires = "svg")]
     pub frame: Option<f64>,
-    /// Screen by its number
-    #[arg(long, value_name = "N", requires = "svg", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=8))]
+    /// Screen by its digit
+    #[arg(long, value_name = "N", requires = "svg", default_value = "1", value_parser = clap::value_parser!(u8).range(0..=9))]
     pub screen: u8,
     /// Columns and lines
     #[arg(long, value_name = "COLUMNSxLINES", requires = "svg", default_value = "80x24", value_parser = size)]

@@ -14,6 +14,7 @@
 //! One channel orders everything, so a session is a list of events and can be replayed in a test.
 //! What comes from the daemon can be recorded to a file and played again ([`record`], [`replay`]).
 mod act;
+mod advice;
 pub mod bench;
 
 mod dialogs;

@@ -7,6 +7,7 @@
 //!             Common ──► Screen::draw, Screen::hints       what all of them see; nothing is changed
 //! ```
 use super::event::Action;
+use super::names::ScreenId;
 use super::state::Common;
 use super::ui::Drawn;
 use ratatui::buffer::Buffer;
@@ -45,6 +46,8 @@ pub enum Effect {
     Open(Box<dyn Screen>),
     /// The dialog away.
     Close,
+    /// Another screen.
+    Show(ScreenId),
 }
 
 impl Effect {

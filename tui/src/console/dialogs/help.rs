@@ -11,7 +11,7 @@ use ratatui::style::Style;
 
 /// The keys of every screen.
 const EVERYWHERE: [Help; 13] = [
-    ("1 to 8, Tab", "another screen"),
+    ("1 to 9, 0, Tab", "another screen"),
     ("j k g G PgUp PgDn", "select a row"),
     ("/", "filter the table; Esc ends it"),
     ("< > =", "sort by another column, turn"),

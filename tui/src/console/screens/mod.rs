@@ -7,6 +7,7 @@ mod nodes;
 mod overview;
 mod roles;
 mod store;
+mod time;
 mod timeline;
 mod weights;
 
@@ -45,5 +46,6 @@ fn make(id: ScreenId) -> Box<dyn Screen> {
         ScreenId::Incidents => Box::new(incidents::Incidents::default()),
         ScreenId::Nodes => Box::new(nodes::Nodes::default()),
         ScreenId::Drills => Box::new(drills::Drills::default()),
+        ScreenId::Time => Box::new(time::Spent::default()),
     }
 }

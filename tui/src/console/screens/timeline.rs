@@ -31,7 +31,7 @@ const WINDOWS_MS: [u64; 7] = [10_000, 30_000, 60_000, 120_000, 300_000, 600_000,
 const KEYS: [Help; 3] = [
     ("+ -", "zoom in, out"),
     ("h l, Left Right", "scroll in time"),
-    ("0", "follow the present"),
+    ("n", "follow the present, now"),
 ];
 
 /// With those for an instance that are of use here.
@@ -79,7 +79,7 @@ impl Window {
             KeyCode::Right | KeyCode::Char('l') => {
                 self.back_ms = self.back_ms.saturating_sub(quarter);
             }
-            KeyCode::Char('0') => self.back_ms = 0,
+            KeyCode::Char('n') => self.back_ms = 0,
             _ => return false,
         }
         true
@@ -158,7 +158,7 @@ impl Screen for Timeline {
             most: &[
                 ("+/-", "zoom"),
                 ("h/l", "scroll"),
-                ("0", "now"),
+                ("n", "now"),
                 ("/", "filter"),
                 ("?", "help"),
                 ("q", "quit"),

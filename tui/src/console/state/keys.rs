@@ -51,7 +51,6 @@ impl State {
                 return Some(vec![self.reconnect()]);
             }
             KeyCode::Char(c) => {
-                // On the timeline 0 is the present.
                 if let Some(screen) = ScreenId::of_key(c) {
                     return Some(self.show(screen));
                 }

@@ -216,6 +216,7 @@ impl State {
                 Effect::Tell { text, good } => self.notify(text, good),
                 Effect::Open(dialog) => self.dialog = Some(dialog),
                 Effect::Close => self.dialog = None,
+                Effect::Show(screen) => actions.extend(self.show(screen)),
             }
         }
         actions

@@ -1,4 +1,5 @@
 //! What every screen sees: how the console was started, the time, and what is known of the job.
+use crate::console::advice::Advice;
 use crate::console::event::Playback;
 use crate::console::job::Job;
 use crate::console::ui::Drawn;
@@ -78,6 +79,8 @@ pub struct Sight {
     pub playback: Option<Playback>,
     /// What is known of the job.
     pub job: Job,
+    /// What an operator could do now, where there is anything to say.
+    pub advice: Option<Advice>,
     /// What the last frame showed where.
     pub drawn: Drawn,
 }
@@ -95,6 +98,7 @@ impl Sight {
             trouble: String::new(),
             playback: None,
             job: Job::default(),
+            advice: None,
             drawn: Drawn::default(),
         }
     }

@@ -9,6 +9,7 @@ mod nodes;
 mod overview;
 mod roles;
 mod store;
+mod time;
 mod timeline;
 mod weights;
 

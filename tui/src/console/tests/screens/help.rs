@@ -1,6 +1,7 @@
 //! The help of each screen.
 use super::screen;
 use crate::console::dialogs::help::KeyHelp;
+use crate::console::names::ScreenId;
 use crate::console::screen::Help;
 use crate::console::state::State;
 use crate::console::tests::fixtures::{NOW, healthy, press, showing};
@@ -13,6 +14,7 @@ fn every_screen_has_a_help_of_its_own() {
         ('3', "zoom"),
         ('5', "checkpoints"),
         ('7', "cordon"),
+        ('0', "longer"),
     ] {
         let mut state = showing(healthy());
         let _ = state.handle(NOW, press(digit));
@@ -53,7 +55,7 @@ fn scrolled_through(state: &mut State, width: u16, height: u16) -> String {
 #[test]
 fn every_key_of_the_help_can_be_seen_where_not_all_fit() {
     for (width, height) in [(80, 24), (60, 16)] {
-        for digit in '1'..='8' {
+        for digit in ScreenId::ALL.map(ScreenId::key) {
             let mut state = showing(healthy());
             let _ = state.handle(NOW, press(digit));
             let _ = state.handle(NOW, press('?'));
