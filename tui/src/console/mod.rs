@@ -27,6 +27,7 @@ mod history;
 mod input;
 mod inputs;
 mod job;
+mod key;
 mod line;
 mod logs;
 mod names;

@@ -15,6 +15,7 @@ mod connection;
 mod keys;
 mod link;
 mod mouse;
+mod offers;
 mod phases;
 mod sight;
 
@@ -216,6 +217,12 @@ impl State {
                 Effect::Tell { text, good } => self.notify(text, good),
                 Effect::Open(dialog) => self.dialog = Some(dialog),
                 Effect::Close => self.dialog = None,
+                Effect::Show(screen) => actions.extend(self.show(screen)),
+                Effect::Press(code) => actions.extend(self.press(code)),
+                Effect::Offer => {
+                    let offers = self.offers();
+                    actions.extend(self.tell_dialog(Input::Offered(offers)));
+                }
             }
         }
         actions

@@ -4,6 +4,7 @@ mod table;
 pub use table::draw_newest;
 
 use crate::cascade;
+use crate::console::key;
 use crate::console::names::TableId;
 use crate::console::screen::{Effect, Hints, Input, Screen};
 use crate::console::state::{Common, Sight};
@@ -70,12 +71,13 @@ impl Screen for Incidents {
         Hints {
             own: &[],
             most: &[
-                ("j/k", "select"),
-                ("/", "filter"),
-                ("< >", "sort"),
-                ("[ ]", "scroll"),
-                ("?", "help"),
-                ("q", "quit"),
+                key::SELECT,
+                key::FILTER,
+                key::SORT,
+                key::SCROLL,
+                key::PALETTE,
+                key::HELP,
+                key::QUIT,
             ],
             typing: self.table.typing(),
             filter: self.table.filter(),

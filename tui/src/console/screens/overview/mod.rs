@@ -54,6 +54,10 @@ impl Screen for Overview {
             ..instances::hints(common)
         }
     }
+
+    fn refuses(&self, key: KeyCode, common: &Common) -> Option<String> {
+        instances::refuses(key, common)
+    }
 }
 
 struct Parts {
