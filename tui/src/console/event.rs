@@ -156,6 +156,8 @@ pub enum Action {
     EndDrill,
     /// Steer the recording.
     Play(Play),
+    /// Ring the terminal's bell, and have it notify with these words.
+    Ring(String),
     /// Leave the console.
     Quit(Quit),
 }

@@ -19,6 +19,7 @@ pub mod bench;
 mod dialogs;
 mod drilling;
 mod drills;
+mod escapes;
 mod event;
 mod feed;
 mod flow;

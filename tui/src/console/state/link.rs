@@ -62,7 +62,13 @@ impl State {
         let now = self.common.now;
         let other_job = self.common.sight.job.observe(now, status);
         self.common.sight.link = Link::Live;
+        if other_job {
+            self.bell.forget();
+        }
+        let status = self.common.sight.job.status();
+        let rung = status.and_then(|status| self.bell.heard(status));
         let mut actions = self.tell_dialog(Input::Heard);
+        actions.extend(rung.map(Action::Ring));
         if self.common.job.is_over() && self.connection.ends_with_job() {
             return vec![Action::Quit(Quit::JobOver)];
         }

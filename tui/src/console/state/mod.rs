@@ -10,6 +10,7 @@
 //! ```
 //! Every connection has a number; what an older one still delivers is dropped. No clock in here:
 //! `now` is Unix time in milliseconds, given by the runner.
+mod bell;
 mod common;
 mod connection;
 mod keys;
@@ -27,6 +28,7 @@ use super::names::ScreenId;
 use super::screen::{Effect, Input, Screen};
 use super::screens::{Screens, instances};
 use super::ui::Drawn;
+use bell::Bell;
 use connection::Connection;
 use phases::Phases;
 
@@ -50,6 +52,7 @@ pub struct State {
     common: Common,
     connection: Connection,
     phases: Phases,
+    bell: Bell,
     /// The screen that is on top.
     shown: ScreenId,
     screens: Screens,
@@ -65,6 +68,7 @@ impl State {
         State {
             connection: Connection::new(settings.exit_when_done),
             phases: Phases::new(settings.records),
+            bell: Bell::new(settings.bell),
             common: Common::new(settings, instances::table()),
             shown: ScreenId::Overview,
             screens: Screens::default(),
