@@ -158,6 +158,8 @@ pub enum Action {
     Play(Play),
     /// Ring the terminal's bell, and have it notify with these words.
     Ring(String),
+    /// Put this text into the clipboard.
+    Copy(String),
     /// Leave the console.
     Quit(Quit),
 }

@@ -263,6 +263,7 @@ impl Runner {
             }
             Action::Play(play) => self.steer(play),
             Action::Ring(text) => terminal.ring(&text),
+            Action::Copy(text) => terminal.copy(&text),
         }
         None
     }

@@ -31,6 +31,11 @@ impl Terminal {
     pub fn ring(&mut self, text: &str) {
         say(&escapes::notification(text));
     }
+
+    /// Puts a text into the clipboard of whoever looks at it.
+    pub fn copy(&mut self, text: &str) {
+        say(&escapes::clipboard(text));
+    }
 }
 
 impl Drop for Terminal {
