@@ -23,6 +23,9 @@ pub struct TuiArgs {
     /// Leave the mouse to the terminal
     #[arg(long)]
     pub no_mouse: bool,
+    /// Do not ring the terminal's bell, nor have it notify, for alarms and incidents
+    #[arg(long)]
+    pub no_bell: bool,
     /// Write all that the daemon says to this file, to be played again with --replay
     #[arg(long, value_name = "FILE", conflicts_with = "replay")]
     pub record: Option<PathBuf>,

@@ -19,13 +19,15 @@ pub enum ScreenId {
     Nodes,
     /// Rehearsed faults.
     Drills,
+    /// How the steps' figures go.
+    Training,
     /// Where the job's time went.
     Time,
 }
 
 impl ScreenId {
     /// In the order of their keys, from 1 to 9 and 0.
-    pub const ALL: [ScreenId; 9] = [
+    pub const ALL: [ScreenId; 10] = [
         ScreenId::Overview,
         ScreenId::Roles,
         ScreenId::Timeline,
@@ -34,6 +36,7 @@ impl ScreenId {
         ScreenId::Incidents,
         ScreenId::Nodes,
         ScreenId::Drills,
+        ScreenId::Training,
         ScreenId::Time,
     ];
 
@@ -48,6 +51,7 @@ impl ScreenId {
             ScreenId::Incidents => "Incidents",
             ScreenId::Nodes => "Nodes",
             ScreenId::Drills => "Drills",
+            ScreenId::Training => "Training",
             ScreenId::Time => "Time",
         }
     }
@@ -63,6 +67,7 @@ impl ScreenId {
             ScreenId::Incidents => "Incid",
             ScreenId::Nodes => "Nodes",
             ScreenId::Drills => "Drills",
+            ScreenId::Training => "Train",
             ScreenId::Time => "Time",
         }
     }
@@ -78,6 +83,7 @@ impl ScreenId {
             ScreenId::Incidents => '6',
             ScreenId::Nodes => '7',
             ScreenId::Drills => '8',
+            ScreenId::Training => '9',
             ScreenId::Time => '0',
         }
     }

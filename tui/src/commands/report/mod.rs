@@ -10,6 +10,7 @@ mod colours;
 mod escape;
 mod gantt;
 mod html;
+mod incident;
 mod incidents;
 mod run;
 mod sections;
@@ -36,6 +37,9 @@ use tokio_stream::StreamExt as _;
 pub async fn run(endpoint: &Endpoint, args: &ReportArgs, json: bool) -> Result<(), CliError> {
     if let Some(step) = args.step {
         return step::run(endpoint, step, json).await;
+    }
+    if let Some(id) = args.incident {
+        return incident::run(endpoint, id, json).await;
     }
     let mut client = endpoint.connect().await?;
     let mut report = endpoint

@@ -67,7 +67,13 @@ impl State {
         sight.advice = advice::advise(&status, shown);
         let other_job = sight.job.observe(now, status);
         sight.link = Link::Live;
+        if other_job {
+            self.bell.forget();
+        }
+        let status = self.common.sight.job.status();
+        let rung = status.and_then(|status| self.bell.heard(status));
         let mut actions = self.tell_dialog(Input::Heard);
+        actions.extend(rung.map(Action::Ring));
         if self.common.job.is_over() && self.connection.ends_with_job() {
             return vec![Action::Quit(Quit::JobOver)];
         }

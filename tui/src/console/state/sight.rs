@@ -39,10 +39,12 @@ pub struct Settings {
     pub records: bool,
     /// It is left when the job is over, or its daemon stays away.
     pub exit_when_done: bool,
+    /// The terminal rings for an alarm.
+    pub bell: bool,
 }
 
 impl Settings {
-    /// One that may do everything, and leaves when it is told to.
+    /// One that may do everything, leaves when it is told to and rings for nothing.
     pub fn of(look: Look, place: String) -> Settings {
         Settings {
             look,
@@ -52,6 +54,7 @@ impl Settings {
             read_only: false,
             records: false,
             exit_when_done: false,
+            bell: false,
         }
     }
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod acts;
 mod advice;
+mod bell;
 mod fixtures;
 mod recorded;
 mod reducer;

@@ -7,6 +7,7 @@ mod help;
 mod incidents;
 mod nodes;
 mod overview;
+mod palette;
 mod roles;
 mod store;
 mod time;

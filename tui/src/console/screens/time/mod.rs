@@ -10,8 +10,9 @@
 mod rows;
 
 use crate::cascade;
+use crate::console::key::{self, Key};
 use crate::console::names::{ScreenId, TableId};
-use crate::console::screen::{Effect, Help, Hints, Input, Screen};
+use crate::console::screen::{Effect, Hints, Input, Screen};
 use crate::console::state::{Common, Sight};
 use crate::console::table::Table;
 use crate::console::ui::scroll::Scroll;
@@ -29,10 +30,14 @@ use rows::Row;
 const WINDOWS: [&str; 4] = ["5m", "10m", "30m", "job"];
 
 /// Its keys.
-const KEYS: [Help; 2] = [
-    ("+ -, h l", "a shorter, a longer window"),
-    ("Enter", "the incidents, where the slice comes of any"),
-];
+const KEYS: [Key; 2] = [WINDOW, OPEN];
+const WINDOW: Key = Key::hand("+ -, h l", "+/-", "window", "a shorter, a longer window");
+const OPEN: Key = Key::act(
+    "Enter",
+    KeyCode::Enter,
+    "incidents",
+    "the incidents, where the slice comes of any",
+);
 
 /// The screen.
 #[derive(Debug)]
@@ -123,6 +128,14 @@ impl Screen for Spent {
         }
     }
 
+    fn refuses(&self, key: KeyCode, common: &Common) -> Option<String> {
+        if key != KeyCode::Enter {
+            return None;
+        }
+        let mut opened = self.open(common, &self.rows(common)).into_iter();
+        opened.find_map(Effect::refusal)
+    }
+
     fn draw(&self, common: &Common, area: Rect, buf: &mut Buffer, drawn: &mut Drawn) {
         let Some(status) = common.job.status() else {
             return;
@@ -150,12 +163,13 @@ impl Screen for Spent {
         Hints {
             own: &[&KEYS],
             most: &[
-                ("j/k", "select"),
-                ("+/-", "window"),
-                ("Enter", "incidents"),
-                ("[ ]", "scroll"),
-                ("?", "help"),
-                ("q", "quit"),
+                key::SELECT,
+                WINDOW,
+                OPEN,
+                key::SCROLL,
+                key::PALETTE,
+                key::HELP,
+                key::QUIT,
             ],
             typing: self.table.typing(),
             filter: self.table.filter(),
