@@ -309,7 +309,7 @@ async fn over_tcp_only_the_tokens_holder_is_answered_and_the_report_outlives_the
     let token = fs::read_to_string(site.state().join("token")).unwrap();
     let plain = Endpoint::from_shared(format!("http://{}", site.listens_at())).unwrap();
     if let Ok(channel) = plain.connect().await {
-        let mut request = tonic::Request::new(v1::GetReportRequest {});
+        let mut request = tonic::Request::new(v1::GetReportRequest::default());
         let bearer = format!("Bearer {}", token.trim()).parse().unwrap();
         request.metadata_mut().insert("authorization", bearer);
         let answer = ControlClient::new(channel).get_report(request).await;
@@ -318,7 +318,7 @@ async fn over_tcp_only_the_tokens_holder_is_answered_and_the_report_outlives_the
     let guess = "0".repeat(64);
     site.control_by(&guess).await.unwrap_err();
     let mut control = site.control_by(&token).await.unwrap();
-    let report = control.get_report(v1::GetReportRequest {}).await;
+    let report = control.get_report(v1::GetReportRequest::default()).await;
     let report = report.unwrap().into_inner();
     assert_eq!(
         (report.steps, report.trajectories, report.state.as_str()),

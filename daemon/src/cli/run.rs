@@ -431,7 +431,7 @@ impl Daemon {
             );
         }
         let status = feed.borrow().clone();
-        let text = report(&self.store, &status, self.prepared.job.samples_per_step())?;
+        let text = report(&self.store, &status, self.prepared.job.samples_per_step(), None)?;
         driver::print(&driver::summary(&text));
         let mut asked = asked;
         if asked.borrow().code.is_none() {

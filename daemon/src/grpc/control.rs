@@ -557,10 +557,12 @@ impl Control for ControlService {
 
     async fn get_report(
         &self,
-        _: Request<v1::GetReportRequest>,
+        request: Request<v1::GetReportRequest>,
     ) -> Result<Response<v1::Report>, Status> {
+        let after = request.into_inner().steps_after;
         let status = self.status.borrow().clone();
-        let report = report(&self.store, &status, self.samples_per_step).map_err(unreadable)?;
+        let report = report(&self.store, &status, self.samples_per_step, after);
+        let report = report.map_err(unreadable)?;
         Ok(Response::new(report))
     }
 }

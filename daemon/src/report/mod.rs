@@ -15,17 +15,20 @@ const INCIDENTS: usize = 1_000;
 const LINES: usize = 10_000;
 const EVIDENCE: usize = 20;
 
-/// The report as of now; what is not in the store comes from the status.
+/// The report as of now; what is not in the store comes from the status. Its lines are those of the newest steps, or of
+/// the first ones after a step.
 pub fn report(
     store: &Store,
     status: &v1::Status,
     samples_per_step: u64,
+    after: Option<u64>,
 ) -> Result<v1::Report, StoreError> {
     let steps = store.steps()?;
     let incidents = store.incidents()?;
     let total = incidents.len() as u64;
     let incidents = newest(&incidents, INCIDENTS).iter().map(incident).collect();
     let mut report = assemble(&steps, incidents, status, samples_per_step);
+    report.step_lines = told(lines(&steps, status.started_ms), after);
     report.incidents_total = total;
     for old in report.incidents.iter_mut().rev().skip(EVIDENCE) {
         old.evidence.clear();
@@ -66,7 +69,6 @@ fn assemble(
         goodput: status.goodput,
         tokens: steps.iter().map(|s| s.metrics.tokens).sum(),
         incidents,
-        step_lines: newest(&lines(steps, status.started_ms), LINES).to_vec(),
         // Each committed step consumed exactly one batch (I-3).
         trajectories: steps.len() as u64 * samples_per_step,
         trajectories_stale: status.trajectories_stale,
@@ -75,6 +77,17 @@ fn assemble(
         hosted: status.hosted.clone(),
         promises: status.promises.clone(),
         ..Default::default()
+    }
+}
+
+/// As many of the lines as fit: the newest, or the first ones after a step.
+fn told(lines: Vec<v1::StepLine>, after: Option<u64>) -> Vec<v1::StepLine> {
+    match after {
+        None => newest(&lines, LINES).to_vec(),
+        Some(after) => {
+            let later = lines.into_iter().filter(|line| line.step > after);
+            later.take(LINES).collect()
+        }
     }
 }
 
@@ -166,7 +179,7 @@ mod tests {
             (done.duration_s, done.tokens, done.trajectories),
             (3.5, 20, 8)
         );
-        let seconds: Vec<f64> = done.step_lines.iter().map(|l| l.seconds).collect();
+        let seconds: Vec<f64> = lines(&steps, 1_000).iter().map(|l| l.seconds).collect();
         assert_eq!(seconds, [1.0, 2.5]);
         assert_eq!(
             assemble(&steps, Vec::new(), &status("running"), 4).duration_s,
@@ -176,5 +189,20 @@ mod tests {
             assemble(&[], Vec::new(), &status("failed"), 4).duration_s,
             59.0
         );
+    }
+
+    #[test]
+    fn lines_are_those_of_the_newest_steps_or_of_the_first_after_a_step() {
+        let steps: Vec<_> = (1..=LINES as u64 + 5).map(|n| step(n, n, 0.0)).collect();
+        let ends = |after| {
+            let told = told(lines(&steps, 0), after);
+            let ends = (told.first().map(|l| l.step), told.last().map(|l| l.step));
+            (told.len(), ends)
+        };
+        let last = LINES as u64 + 5;
+        assert_eq!(ends(None), (LINES, (Some(6), Some(last))));
+        assert_eq!(ends(Some(0)), (LINES, (Some(1), Some(LINES as u64))));
+        assert_eq!(ends(Some(last - 2)), (2, (Some(last - 1), Some(last))));
+        assert_eq!(ends(Some(last)), (0, (None, None)));
     }
 }

@@ -2398,7 +2398,11 @@ pub struct StopReply {}
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct GetReportRequest {}
+pub struct GetReportRequest {
+    /// lines of the first 10,000 steps after this one; absent: of the newest
+    #[prost(uint64, optional, tag = "1")]
+    pub steps_after: ::core::option::Option<u64>,
+}
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -3319,7 +3323,7 @@ pub struct Report {
     /// the newest 1,000; evidence of the newest 20 only
     #[prost(message, repeated, tag = "12")]
     pub incidents: ::prost::alloc::vec::Vec<Incident>,
-    /// the newest 10,000
+    /// the newest 10,000, or those that the request asks for
     #[prost(message, repeated, tag = "13")]
     pub step_lines: ::prost::alloc::vec::Vec<StepLine>,
     #[prost(uint64, tag = "14")]

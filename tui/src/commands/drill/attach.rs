@@ -49,7 +49,7 @@ pub async fn run(
     let mut host = Running(endpoint);
     let mut followed = follower.run(&mut host).await?;
     let report = endpoint
-        .ask(followed.client.get_report(v1::GetReportRequest {}))
+        .ask(followed.client.get_report(v1::GetReportRequest::default()))
         .await?;
     let check_store = expect.iter().any(Expectation::asks_the_store);
     let mut facts = gather(endpoint, &mut followed, &report, &before, check_store).await?;

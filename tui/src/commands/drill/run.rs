@@ -44,7 +44,7 @@ pub async fn run(
     let mut followed = follower.run(&mut daemon).await.map_err(with_place)?;
     check_end(&followed, plan, &daemon).map_err(with_place)?;
     let endpoint = daemon.endpoint();
-    let report = endpoint.ask(followed.client.get_report(v1::GetReportRequest {}));
+    let report = endpoint.ask(followed.client.get_report(v1::GetReportRequest::default()));
     let report = report.await.map_err(with_place)?;
     let nothing = Before::default();
     let look = plan.check_store && !followed.given_up;

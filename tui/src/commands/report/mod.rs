@@ -18,6 +18,7 @@ mod step;
 mod tests;
 mod text;
 
+pub use sections::keys;
 pub use text::cut;
 
 use super::{put, put_json};
@@ -39,7 +40,7 @@ pub async fn run(endpoint: &Endpoint, args: &ReportArgs, json: bool) -> Result<(
     }
     let mut client = endpoint.connect().await?;
     let mut report = endpoint
-        .ask(client.get_report(v1::GetReportRequest {}))
+        .ask(client.get_report(v1::GetReportRequest::default()))
         .await?;
     report.history = Some(history(&mut client, endpoint, args.points).await?);
     if let Some(path) = &args.html {
@@ -60,7 +61,7 @@ pub async fn run(endpoint: &Endpoint, args: &ReportArgs, json: bool) -> Result<(
 }
 
 /// All parts as one; reading a long run takes the daemon its time.
-async fn history(
+pub async fn history(
     client: &mut Client,
     endpoint: &Endpoint,
     cells: u32,
