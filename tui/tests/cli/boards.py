@@ -21,7 +21,8 @@ read = {}
 events = EventAccumulator(str(run), size_guidance={"scalars": 0})
 events.Reload()
 read["tensorboard"] = {
-    tag: [[point.step, point.value] for point in events.Scalars(tag)] for tag in events.Tags()["scalars"]
+    tag: [[point.step, point.value] for point in events.Scalars(tag)]
+    for tag in events.Tags()["scalars"]
 }
 
 client = MlflowClient(tracking_uri=(folder / "mlflow").as_uri())

@@ -82,7 +82,7 @@ fn a_run_is_exported_and_an_export_says_where_it_is() {
     assert_eq!(
         out(&output),
         format!(
-            "3 steps and 1 incidents of arith, written to {}\n",
+            "arith: steps 3, incidents 1, written to {}\n",
             folder.display()
         )
     );

@@ -138,7 +138,7 @@ impl Export<'_> {
                 "folder": folder.display().to_string(), "steps": steps, "incidents": incidents,
             })),
             false => put(&format!(
-                "{steps} steps and {incidents} incidents of {}, written to {}\n",
+                "{}: steps {steps}, incidents {incidents}, written to {}\n",
                 robust_shared::printable::one_line(&told.job),
                 folder.display()
             )),
