@@ -91,10 +91,13 @@ fn at(curve: &[v1::CurvePoint], at_ms: u64) -> Option<v1::CurvePoint> {
     curve.get(next).or(curve.last()).copied()
 }
 
+fn is_closed(incident: &v1::Incident) -> bool {
+    incident.outcome != "recovering"
+}
+
 /// Incidents after one, in order, that are over. While the job runs they end before the first that is not: a number is
 /// not written after a higher one.
 fn closed(all: Vec<v1::Incident>, after: u64, over: bool) -> Vec<v1::Incident> {
-    let is_closed = |incident: &v1::Incident| incident.outcome != "recovering";
     let later = all.into_iter().filter(|incident| incident.id > after);
     match over {
         true => later.filter(is_closed).collect(),
@@ -141,6 +144,12 @@ impl Known {
     /// Whether that run is the one that the daemon has.
     pub fn is_of(&self, status: &v1::Status) -> bool {
         (&self.job, self.begun_ms) == (&status.job, status.started_ms)
+    }
+
+    /// Whether nothing came since: a daemon reads every step of a run for its report, which is not asked for then.
+    pub fn has_all(&self, status: &v1::Status) -> bool {
+        let is_known = |i: &v1::Incident| i.id <= self.incident || !is_closed(i);
+        self.step == status.step && status.incidents.iter().all(is_known)
     }
 }
 

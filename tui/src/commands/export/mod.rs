@@ -105,6 +105,10 @@ impl Export<'_> {
             .known
             .take()
             .filter(|known| known.is_of(&status) && !over);
+        if known.as_ref().is_some_and(|known| known.has_all(&status)) {
+            self.known = known;
+            return Ok(Looked::Written);
+        }
         if let Some(known) = known
             && let Some(told) = gather::since(endpoint, client, &known, &status).await?
         {

@@ -170,6 +170,20 @@ fn steps_that_are_done_again_and_other_jobs_are_written_anew() {
 }
 
 #[test]
+fn a_report_is_asked_for_where_a_step_or_the_end_of_an_incident_is_new() {
+    let known = Known::of(&run(3));
+    let now = |step, incidents| v1::Status {
+        step,
+        incidents,
+        ..status()
+    };
+    let (old, open) = (incident(4, "recovered"), incident(5, "recovering"));
+    assert!(known.has_all(&now(3, vec![old.clone(), open])));
+    assert!(!known.has_all(&now(3, vec![old, incident(5, "failed")])));
+    assert!(!known.has_all(&now(4, vec![])));
+}
+
+#[test]
 fn an_incident_is_told_once_it_is_over_and_in_order() {
     let known = Known::of(&run(1));
     let told = |incidents: Vec<v1::Incident>| {
