@@ -15,8 +15,8 @@ const WINDOW: usize = 20;
 const INCIDENTS: usize = 1_000;
 const LINES: usize = 10_000;
 const EVIDENCE: usize = 20;
-/// Steps that are told at once to who draws them.
-const DRAWN: u64 = 2_000;
+/// Steps that are told at once where only they are asked for.
+const SOME: u64 = 2_000;
 
 /// The report as of now; what is not in the store comes from the status.
 pub fn report(
@@ -81,20 +81,21 @@ fn assemble(
     }
 }
 
-/// The lines of the newest steps after this one, in order, of a job that began then (Unix ms).
-pub fn steps_after(
+/// The lines of the first steps after this one, or of the newest, in order, of a job that began then (Unix ms).
+pub fn some_lines(
     store: &Store,
     started_ms: u64,
-    after: Step,
+    after: Option<Step>,
 ) -> Result<Vec<v1::StepLine>, StoreError> {
     let Some((_, last)) = store.extent()? else {
         return Ok(Vec::new());
     };
-    let first = after.0.max(last.0.saturating_sub(DRAWN)).saturating_add(1);
+    let before = after.map_or(last.0.saturating_sub(SOME), |step| step.0);
     // The one before tells how long the first took.
-    let steps = store.steps_between(Step(first - 1), last)?;
+    let until = Step(before.saturating_add(SOME).min(last.0));
+    let steps = store.steps_between(Step(before), until)?;
     let lines = lines(&steps, started_ms).into_iter();
-    Ok(lines.filter(|line| line.step >= first).collect())
+    Ok(lines.filter(|line| line.step > before).collect())
 }
 
 fn lines(steps: &[StoredStep], started_ms: u64) -> Vec<v1::StepLine> {
@@ -187,5 +188,28 @@ mod tests {
             assemble(&[], Vec::new(), &status("failed"), 4).duration_s,
             59.0
         );
+    }
+
+    #[test]
+    fn lines_are_those_of_the_newest_steps_or_of_the_first_after_a_step() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        assert_eq!(some_lines(&store, 0, None).unwrap(), []);
+        let last = SOME + 5;
+        for number in 1..=last {
+            store.put_step(&step(number, number * 1_000, 0.0)).unwrap();
+        }
+        let ends = |after: Option<u64>| {
+            let lines = some_lines(&store, 500, after.map(Step)).unwrap();
+            let ends = lines.first().zip(lines.last());
+            let seconds = lines.first().map_or(0.0, |line| line.seconds);
+            (lines.len(), ends.map(|(a, b)| (a.step, b.step)), seconds)
+        };
+        let some = SOME as usize;
+        assert_eq!(ends(None), (some, Some((6, last)), 1.0));
+        assert_eq!(ends(Some(0)), (some, Some((1, SOME)), 0.5));
+        assert_eq!(ends(Some(last - 2)), (2, Some((last - 1, last)), 1.0));
+        assert_eq!(ends(Some(last)), (0, None, 0.0));
+        assert_eq!(ends(Some(u64::MAX)), (0, None, 0.0));
     }
 }

@@ -91,6 +91,8 @@ pub async fn steps(endpoint: Endpoint, started_ms: u64, after: u64, to: Sender<E
     let Ok(mut client) = endpoint.connect().await else {
         return;
     };
+    // From the beginning the newest ones are wanted.
+    let after = (after > 0).then_some(after);
     let request = v1::GetStepsRequest { after };
     let lines = match client.get_steps(request).await {
         Ok(reply) => Some(reply.into_inner().lines),

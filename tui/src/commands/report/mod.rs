@@ -19,6 +19,7 @@ mod step;
 mod tests;
 mod text;
 
+pub use sections::keys;
 pub use text::cut;
 
 use super::{put, put_json};
@@ -64,7 +65,7 @@ pub async fn run(endpoint: &Endpoint, args: &ReportArgs, json: bool) -> Result<(
 }
 
 /// All parts as one; reading a long run takes the daemon its time.
-async fn history(
+pub async fn history(
     client: &mut Client,
     endpoint: &Endpoint,
     cells: u32,
