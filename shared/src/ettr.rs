@@ -12,14 +12,17 @@
 //! record, so all three can be computed again from the journal ([`totals`]).
 mod curve;
 mod parts;
+mod spent;
 mod window;
 
 pub use curve::{Curve, Point};
 pub use parts::{Part, PartKey, Seconds, Sums};
+pub use spent::{Seen, Slice, Stretch, TimeSpent, WindowSpent};
 
 use crate::changed::Changed;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
+use spent::Spent;
 use std::time::Duration;
 use window::{SECOND, Window};
 
@@ -156,6 +159,9 @@ pub struct Ledger {
     /// See `rolled_before`.
     #[serde(default)]
     ahead: f64,
+    /// Where the time went, instant by instant.
+    #[serde(default)]
+    spent: Spent,
     /// Parts to be written down again, beside those of the windows.
     #[serde(skip)]
     changed: Changed<PartKey>,
@@ -229,6 +235,7 @@ impl Ledger {
             to: now.max(open.from),
             ..open
         };
+        self.spent.stop(closed.to);
         if closed.to == closed.from {
             return None;
         }
@@ -251,9 +258,12 @@ impl Ledger {
 
     /// Ends the open interval and goes on with an equal one.
     fn cut(&mut self, now: Time) -> Option<Interval> {
-        let again = self.open;
+        let (again, doing) = (self.open, self.spent.doing());
         let closed = self.close(now);
         self.open = again.map(|o| Interval { from: now, ..o });
+        if let Some(slice) = doing.filter(|_| again.is_some()) {
+            self.spent.turn(now, slice);
+        }
         self.ended = self.ended.filter(|_| again.is_none());
         closed
     }
@@ -262,6 +272,7 @@ impl Ledger {
     /// instant costs the trainer's share where rollouts generated too, else everything.
     pub fn step_lost(&mut self, now: Time, trainer_share: f64) -> Vec<Interval> {
         self.note_sums();
+        self.spent.settle(now);
         self.steps_lost += 1;
         let mut lost = self.take_trainings();
         if let Some(open) = self.open
@@ -315,7 +326,37 @@ impl Ledger {
         for i in lost {
             self.wasted += i.value * i.seconds();
             self.counted_waste.add(i.from, i.to, i.value);
+            self.spent.lay_over(i.from, i.to, i.value, Slice::Replayed);
         }
+    }
+
+    /// Says what every instant from `now` on is, after [`Self::turn`] was told what it counts.
+    pub fn spend(&mut self, now: Time, slice: Slice) {
+        if self.spent.turn(now, slice) {
+            self.note_sums();
+        }
+    }
+
+    /// What the present instant is; none while nothing is counted.
+    pub fn doing(&self) -> Option<Slice> {
+        self.spent.doing()
+    }
+
+    /// A fault that stops the trainer was found at `now`, and had struck before: what seemed to be work since then was
+    /// time in which nobody had seen it.
+    pub fn found(&mut self, struck: Time, now: Time) {
+        self.note_sums();
+        self.spent.settle(now);
+        self.spent.lay_over(struck, now, 1.0, Slice::Detect);
+    }
+
+    /// Where the time went, as it is at `now`.
+    pub fn spent(&self, now: Time) -> TimeSpent {
+        let Some(origin) = self.origin else {
+            return TimeSpent::default();
+        };
+        let now = self.ended.map_or(now, |ended| ended.min(now));
+        self.spent.at(origin, now)
     }
 
     /// This ledger as if closed at `now`.

@@ -5,6 +5,8 @@
 //! with rewards `r_1..r_G`, every token of response `i` gets
 //! `A_i = (r_i - mean(r)) / std(r)`. The group takes the place of a value model.
 
+use std::collections::BTreeMap;
+
 /// Added to the standard deviation, as verl and TRL do, so that a group whose rewards hardly differ
 /// does not get huge advantages.
 pub const STD_EPS: f64 = 1e-6;
@@ -39,6 +41,18 @@ pub enum GrpoError {
         /// Its value.
         value: f64,
     },
+}
+
+/// How many groups rewards make, and how many of those have the same reward for each response: they teach nothing.
+pub fn flat_groups(rewards: &[f64], groups: &[u32]) -> (u32, u32) {
+    let mut seen: BTreeMap<u32, (f64, bool)> = BTreeMap::new();
+    for (reward, group) in rewards.iter().zip(groups) {
+        let (first, flat) = seen.entry(*group).or_insert((*reward, true));
+        *flat &= first == reward;
+    }
+    let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    let flat = seen.values().filter(|(_, flat)| *flat).count();
+    (count(seen.len()), count(flat))
 }
 
 /// One advantage per reward. Consecutive `group_size` rewards are a group; within it the advantages

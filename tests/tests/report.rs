@@ -43,6 +43,22 @@ fn assert_told(report: &Value, page: &str, incident: &Value) {
         .map(|t| t["done"].as_u64().unwrap())
         .sum();
     assert!(pulled > 0, "{history}");
+    // The built-in trainer says how its steps went.
+    for line in report["step_lines"].as_array().unwrap() {
+        assert!(line["entropy"].as_f64() > Some(0.0), "{line}");
+        assert!(
+            line["kl"].is_f64() && line["clip_fraction"].is_f64(),
+            "{line}"
+        );
+        assert!(
+            line["groups"].as_u64() >= line["flat_groups"].as_u64(),
+            "{line}"
+        );
+        assert!(
+            line["mean_length"].as_f64() <= line["longest"].as_f64(),
+            "{line}"
+        );
+    }
     let plan = incident["plan"].as_str().unwrap();
     for part in [
         plan,

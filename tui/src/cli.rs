@@ -4,6 +4,7 @@ mod ca;
 mod ckpt;
 mod doctor;
 mod drill;
+mod export;
 mod inject;
 mod logs;
 mod man;
@@ -30,6 +31,7 @@ pub use ca::{CaCommand, InitCaArgs, IssueCaArgs};
 pub use ckpt::{CkptCommand, RemoteArgs};
 pub use doctor::DoctorArgs;
 pub use drill::DrillArgs;
+pub use export::{ExportArgs, ExportCommand};
 pub use inject::{AuditArgs, InjectArgs, Which};
 pub use logs::LogsArgs;
 pub use man::ManArgs;
@@ -137,6 +139,9 @@ pub enum Command {
     Drill(DrillArgs),
     /// Summarise the run
     Report(ReportArgs),
+    /// Write the series of the run for TensorBoard or MLflow, once or while it runs
+    #[command(subcommand)]
+    Export(ExportCommand),
     /// Begin nothing after the step under way, until `resume`; nothing is stopped or lost
     Pause(PauseArgs),
     /// Go on with a paused job

@@ -21,6 +21,7 @@ mod format;
 mod machine;
 mod output;
 mod paint;
+mod postmortem;
 mod table;
 
 use clap::Parser;

@@ -385,3 +385,50 @@ fn a_job_is_paused_resumed_and_restarted_and_a_node_drained() {
     ];
     assert_eq!(book.asked, done);
 }
+
+#[test]
+fn a_new_incident_rings_and_is_copied_as_the_report_prints_it() {
+    if !has_tmux() {
+        return;
+    }
+    let (dir, fake, _server) = daemon(Book {
+        status: status(),
+        ..Default::default()
+    });
+    let terminal = open((100, 30), &console(dir.path(), ""));
+    terminal.wait("trainer-0");
+    let bell = || {
+        let shown = terminal.tmux(&["display-message", "-p", "-t", "0", "#{window_bell_flag}"]);
+        String::from_utf8(shown.stdout).unwrap()
+    };
+    assert_eq!(bell().trim(), "0");
+    let set = terminal.tmux(&["set-option", "-g", "set-clipboard", "on"]);
+    assert!(set.status.success(), "{set:?}");
+    let incident = v1::Incident {
+        id: 1,
+        role: "trainer".into(),
+        rule: "exit".into(),
+        reason: "killed by SIGKILL".into(),
+        outcome: "recovered".into(),
+        ..Default::default()
+    };
+    fake.0.lock().unwrap().status.incidents.push(incident);
+    terminal.until("a bell", |_| bell().trim() == "1");
+    terminal.text(":");
+    terminal.wait("What to do");
+    terminal.text("incid");
+    terminal.keys(&["Enter"]);
+    terminal.wait("[6 Incidents]");
+    terminal.text("y");
+    terminal.wait("incident 1 copied");
+    let copied = terminal.tmux(&["show-buffer"]);
+    let report = Command::new(env!("CARGO_BIN_EXE_robustctl"))
+        .arg("--state-dir")
+        .arg(dir.path())
+        .args(["report", "--incident", "1"])
+        .output()
+        .unwrap();
+    let printed = String::from_utf8(report.stdout).unwrap();
+    assert!(printed.contains("killed by SIGKILL"), "{printed}");
+    assert_eq!(String::from_utf8(copied.stdout).unwrap(), printed);
+}

@@ -7,12 +7,12 @@ use super::wire::{served_to_wire, shard_to_wire};
 use crate::snapshots::SnapshotShards;
 use crate::store::Store;
 use robust_proto::v1;
-use robust_shared::batch::{Batch, Meta};
-use robust_shared::core::{CallFault, StepMetrics};
+use robust_shared::batch::{Batch, Jagged, Meta};
+use robust_shared::core::{CallFault, Health, StepMetrics};
 use robust_shared::dispatch::calls::{
-    OwnFigures, OwnStep, Publish, Snapshot, Train, Update, columns,
+    OwnFigures, OwnStep, Publish, Snapshot, Train, Update, UpdateMetrics, columns,
 };
-use robust_shared::grpo::advantages_by;
+use robust_shared::grpo::{advantages_by, flat_groups};
 use robust_shared::ids::{Generation, Incarnation, Step, TrajectoryId, WeightVersion};
 
 /// How the gang's work ended.
@@ -159,6 +159,32 @@ fn of_own_loop(figures: OwnFigures) -> StepMetrics {
         grad_norm: figures.update.grad_norm,
         tokens: figures.tokens,
         staleness: 0,
+        health: told(&figures.update),
+    }
+}
+
+/// What the trainer says of it.
+fn told(figures: &UpdateMetrics) -> Health {
+    Health {
+        clip_fraction: figures.clip_fraction,
+        entropy: figures.entropy,
+        kl: figures.kl,
+        ..Health::default()
+    }
+}
+
+/// What is known of a batch before anybody trains on it.
+fn of_batch(rewards: &[f64], groups: &[u32], trainable: &Jagged<bool>) -> Health {
+    let length = |row: &[bool]| row.iter().filter(|generated| **generated).count() as u64;
+    let lengths: Vec<u64> = trainable.rows().map(length).collect();
+    let (groups, flat) = flat_groups(rewards, groups);
+    let mean = || lengths.iter().sum::<u64>() as f64 / lengths.len() as f64;
+    Health {
+        groups: Some(groups),
+        flat_groups: Some(flat),
+        mean_length: (!lengths.is_empty()).then(mean),
+        longest: lengths.iter().max().copied(),
+        ..Health::default()
     }
 }
 
@@ -175,6 +201,7 @@ async fn learn_batch(
     let rewards = batch.f64s(columns::REWARD)?.to_vec();
     // A group without those that were set aside is smaller than the others.
     let groups: Vec<u32> = trajectories.iter().map(|id| id.group).collect();
+    let known = of_batch(&rewards, &groups, batch.bool_tokens(columns::TRAINABLE)?);
     batch.insert(columns::ADVANTAGE, advantages_by(&rewards, &groups)?)?;
     let oldest = match batch.meta(OLDEST_VERSION) {
         Some(Meta::U64(version)) => *version,
@@ -193,6 +220,12 @@ async fn learn_batch(
         tokens,
         // The newest weights a rollout can have for this step are those of the step before.
         staleness: step.0.saturating_sub(1).saturating_sub(oldest),
+        health: Health {
+            clip_fraction: figures.clip_fraction,
+            entropy: figures.entropy,
+            kl: figures.kl,
+            ..known
+        },
     })
 }
 
@@ -234,4 +267,33 @@ pub async fn publish(gang: Gang, version: WeightVersion) -> Result<StepOutcome, 
         digest: manifest.digest_hex(),
         served,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_tells_its_flat_groups_and_lengths_before_anybody_trains_on_it() {
+        let mut trainable = Jagged::default();
+        trainable.push(&[false, true, true]);
+        trainable.push(&[false, true]);
+        trainable.push(&[false, true, false, true, true, true]);
+        let known = of_batch(&[1.0, 1.0, 0.0], &[0, 0, 1], &trainable);
+        let expected = Health {
+            groups: Some(2),
+            flat_groups: Some(2),
+            mean_length: Some(7.0 / 3.0),
+            longest: Some(4),
+            ..Health::default()
+        };
+        assert_eq!(known, expected);
+        let differs = of_batch(&[1.0, 0.0], &[3, 3], &trainable);
+        assert_eq!((differs.groups, differs.flat_groups), (Some(1), Some(0)));
+        let none = of_batch(&[], &[], &Jagged::default());
+        assert_eq!(
+            (none.groups, none.mean_length, none.longest),
+            (Some(0), None, None)
+        );
+    }
 }

@@ -232,6 +232,9 @@ impl Driver {
             let view = self.core.view(self.parts.clock.now());
             let line = super::console::step_line(step, &metrics, &view);
             self.printer.print(line);
+            let (now, seconds) = (self.parts.clock.now(), view.step_duration.as_secs_f64());
+            let shown = super::status::step_line(step, now, &metrics, seconds);
+            self.parts.feeds.stepped(shown);
             let every = self.parts.job.checkpoint.every;
             let there = self.written == Some((step, generation));
             if every > 0 && step.0.is_multiple_of(every) && !there && !self.is_put_soon(step) {

@@ -4,14 +4,16 @@ use super::gauges::Gauges;
 use super::pulled::Pulls;
 use super::recent::RecentPhases;
 use super::served::Served;
-use super::status::Frame;
+use super::status::{Frame, step_line};
 use crate::metrics::Metrics;
 use crate::store::Store;
 use crate::traces::Traces;
 use robust_proto::v1;
 use robust_shared::core::{Event, Severity, View};
+use robust_shared::ids::Step;
 use robust_shared::time::Time;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::sync::{broadcast, watch};
 
 /// Events a slow reader may be behind before it is sent back to the store.
@@ -30,7 +32,17 @@ pub struct Feeds {
     store: Store,
     durable: (Option<v1::ReplicaStatus>, Option<v1::RemoteStatus>),
     services: Vec<v1::ServiceStatus>,
+    last_step: Option<v1::StepLine>,
     controllers: Option<watch::Receiver<v1::Controllers>>,
+}
+
+/// The last committed step as it is stored. What cannot be read is not shown; whoever needs it meets the error.
+fn last_step(store: &Store) -> Option<v1::StepLine> {
+    let (_, last) = store.extent().ok()??;
+    let step = store.step(last).ok()??;
+    let before = store.step(Step(last.0.saturating_sub(1))).ok().flatten();
+    let took = before.map_or(Duration::ZERO, |before| step.at.since(before.at));
+    Some(step_line(last, step.at, &step.metrics, took.as_secs_f64()))
 }
 
 impl Feeds {
@@ -43,6 +55,7 @@ impl Feeds {
         before: Option<v1::Status>,
     ) -> Self {
         let mut first = before.unwrap_or_else(|| frame.starting(now, ""));
+        first.last_step = last_step(&store);
         // The one before may have been served elsewhere.
         frame.router().clone_into(&mut first.router);
         let (status, _) = watch::channel(Arc::new(first));
@@ -50,6 +63,7 @@ impl Feeds {
         let (rules, _) = watch::channel(Arc::new(rules));
         let metrics = Arc::new(Metrics::new(frame.node()));
         metrics.status(&status.borrow());
+        let last_step = status.borrow().last_step;
         Self {
             frame,
             status,
@@ -62,6 +76,7 @@ impl Feeds {
             store,
             durable: (None, None),
             services: Vec::new(),
+            last_step,
             controllers: None,
         }
     }
@@ -92,6 +107,11 @@ impl Feeds {
         remote: Option<v1::RemoteStatus>,
     ) {
         self.durable = (Some(replicas), remote);
+    }
+
+    /// What is shown from now on of the last committed step.
+    pub(super) fn stepped(&mut self, step: v1::StepLine) {
+        self.last_step = Some(step);
     }
 
     /// What is shown from now on of the job's services.
@@ -146,6 +166,7 @@ impl Feeds {
         let mut status = self.frame.status(view, now);
         status.checkpoints_skipped = checkpoints_skipped;
         status.services.clone_from(&self.services);
+        status.last_step = self.last_step;
         let digest = view.version.and_then(|version| served.digest(version));
         (status.replicas, status.remote) = self.durable.clone();
         status.weight_digest = digest.unwrap_or_default();

@@ -73,7 +73,7 @@ pub use logs::{LogAnswer, LogError, NodePage, read_here};
 pub use lost::{refuse_while_elsewhere, without_database};
 pub use recent::{RecentPhases, span};
 pub use saved::SavedError;
-pub use status::{Frame, armed, incident, pause, slot};
+pub use status::{Frame, armed, incident, pause, slot, step_line};
 pub use world::World;
 
 use crate::ckpt::{ByNodes, Checkpointer, Uploader};

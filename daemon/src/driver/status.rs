@@ -4,6 +4,7 @@ use robust_shared::core::{
     Answer, ArmedOn, Context, Incident, IncidentOutcome, InstanceView, NodeView, PauseView,
     Recurring, Restarted, Root, SlotRef, Testimony, View,
 };
+use robust_shared::ettr::{Slice, TimeSpent};
 use robust_shared::job::Job;
 use robust_shared::promises::Promises;
 use robust_shared::time::Time;
@@ -118,8 +119,54 @@ impl Frame {
             steps_repeated: view.ettr.steps_repeated,
             pause: view.pause.as_ref().map(pause),
             armed: view.armed.iter().map(armed).collect(),
+            time_spent: Some(time_spent(&view.spent)),
             ..self.starting(now, "")
         }
+    }
+}
+
+/// A committed step's figures; `seconds` since the one before.
+pub fn step_line(step: Step, at: Time, metrics: &StepMetrics, seconds: f64) -> v1::StepLine {
+    let health = &metrics.health;
+    v1::StepLine {
+        step: step.0,
+        at_ms: at.millis(),
+        reward: metrics.reward,
+        loss: metrics.loss,
+        grad_norm: metrics.grad_norm,
+        tokens: metrics.tokens,
+        staleness: metrics.staleness,
+        seconds,
+        clip_fraction: health.clip_fraction,
+        entropy: health.entropy,
+        kl: health.kl,
+        groups: health.groups,
+        flat_groups: health.flat_groups,
+        mean_length: health.mean_length,
+        longest: health.longest,
+    }
+}
+
+fn time_spent(spent: &TimeSpent) -> v1::TimeSpent {
+    let slice = |(slice, time): &(Slice, Duration)| v1::TimeSlice {
+        name: slice.name().to_owned(),
+        seconds: time.as_secs_f64(),
+    };
+    let windows = spent.windows.iter().map(|w| v1::TimeWindow {
+        name: w.name.to_owned(),
+        from_ms: w.from.millis(),
+        to_ms: w.to.millis(),
+        slices: w.slices.iter().map(slice).collect(),
+    });
+    let stretches = spent.stretches.iter().map(|s| v1::TimeStretch {
+        slice: s.slice.name().to_owned(),
+        from_ms: s.from.millis(),
+        ms: millis(s.to.since(s.from)),
+        over: s.over,
+    });
+    v1::TimeSpent {
+        windows: windows.collect(),
+        stretches: stretches.collect(),
     }
 }
 

@@ -6,7 +6,7 @@ use super::{audit, check, history, logs, phases, trajectories};
 use crate::audit::Audit;
 use crate::driver::{self, Change, Clock, OperatorEvent, RecentPhases};
 use crate::nodes::Authorities;
-use crate::report::report;
+use crate::report::{report, some_lines};
 use crate::state::StateDir;
 use crate::store::Store;
 use crate::tell::Tell;
@@ -387,6 +387,18 @@ impl Control for ControlService {
         let store = self.store.clone();
         tokio::task::spawn_blocking(move || trajectories::send_step(&store, step, &to));
         Ok(Response::new(Box::pin(ReceiverStream::new(parts))))
+    }
+
+    async fn get_steps(
+        &self,
+        request: Request<v1::GetStepsRequest>,
+    ) -> Result<Response<v1::GetStepsReply>, Status> {
+        let after = request.into_inner().after.map(Step);
+        let (store, began_ms) = (self.store.clone(), self.status.borrow().started_ms);
+        let read = tokio::task::spawn_blocking(move || some_lines(&store, began_ms, after));
+        let lines = read.await.map_err(|e| Status::internal(e.to_string()))?;
+        let lines = lines.map_err(unreadable)?;
+        Ok(Response::new(v1::GetStepsReply { lines }))
     }
 
     async fn check_store(

@@ -61,6 +61,7 @@ const METHODS: &[(&str, Does)] = &[
     ("GetRules", Does::Looks),
     ("GetHistory", Does::Looks),
     ("GetStep", Does::Looks),
+    ("GetSteps", Does::Looks),
     ("Logs", Does::Looks),
     ("Pause", Does::Changes),
     ("Resume", Does::Changes),

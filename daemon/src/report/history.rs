@@ -5,7 +5,7 @@ use crate::driver::{self, AdoptError, Past, SavedError};
 use crate::state::StateDir;
 use crate::store::{Store, StoreError, StoredStep};
 use robust_proto::v1;
-use robust_shared::core::Record;
+use robust_shared::core::{Health, Record};
 use robust_shared::ettr::{Cause, Curve};
 use robust_shared::history::{Overview, Road, Row};
 use robust_shared::time::Time;
@@ -186,10 +186,25 @@ fn steps(all: &[StoredStep], began_ms: u64, most: usize) -> Vec<v1::StepLine> {
         };
         mean.reward = sum(|s| s.metrics.reward) / count;
         mean.seconds /= count;
+        for (told, of) in told(&mut mean) {
+            let known = group.iter().filter_map(|s| of(&s.metrics.health));
+            let known: Vec<f64> = known.filter(|v| v.is_finite()).collect();
+            *told = (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64);
+        }
         mean.tokens = group.iter().map(|s| s.metrics.tokens).sum::<u64>() / group.len() as u64;
         Some(mean)
     };
     all.chunks(each).filter_map(&mut mean_of).collect()
+}
+
+/// The figures of a line that are means of those that are known, each with where it is known from.
+fn told(line: &mut v1::StepLine) -> [(&mut Option<f64>, fn(&Health) -> Option<f64>); 4] {
+    [
+        (&mut line.clip_fraction, |h| h.clip_fraction),
+        (&mut line.entropy, |h| h.entropy),
+        (&mut line.kl, |h| h.kl),
+        (&mut line.mean_length, |h| h.mean_length),
+    ]
 }
 
 fn moved(overview: &Overview) -> v1::History {

@@ -3,9 +3,10 @@ mod history;
 
 pub use history::{HistoryError, history};
 
-use crate::driver::incident;
+use crate::driver::{self, incident};
 use crate::store::{Store, StoreError, StoredStep};
 use robust_proto::v1;
+use robust_shared::ids::Step;
 
 /// Steps over which the first and the last reward are averaged.
 const WINDOW: usize = 20;
@@ -14,6 +15,8 @@ const WINDOW: usize = 20;
 const INCIDENTS: usize = 1_000;
 const LINES: usize = 10_000;
 const EVIDENCE: usize = 20;
+/// Steps that are told at once where only they are asked for.
+const SOME: u64 = 2_000;
 
 /// The report as of now; what is not in the store comes from the status.
 pub fn report(
@@ -78,6 +81,23 @@ fn assemble(
     }
 }
 
+/// The lines of the first steps after this one, or of the newest, in order, of a job that began then (Unix ms).
+pub fn some_lines(
+    store: &Store,
+    started_ms: u64,
+    after: Option<Step>,
+) -> Result<Vec<v1::StepLine>, StoreError> {
+    let Some((_, last)) = store.extent()? else {
+        return Ok(Vec::new());
+    };
+    let before = after.map_or(last.0.saturating_sub(SOME), |step| step.0);
+    // The one before tells how long the first took.
+    let until = Step(before.saturating_add(SOME).min(last.0));
+    let steps = store.steps_between(Step(before), until)?;
+    let lines = lines(&steps, started_ms).into_iter();
+    Ok(lines.filter(|line| line.step > before).collect())
+}
+
 fn lines(steps: &[StoredStep], started_ms: u64) -> Vec<v1::StepLine> {
     let before = std::iter::once(started_ms).chain(steps.iter().map(|s| s.at.millis()));
     steps
@@ -89,16 +109,8 @@ fn lines(steps: &[StoredStep], started_ms: u64) -> Vec<v1::StepLine> {
 
 /// One committed step as operators see it; `before_ms` is when the one before was committed.
 pub fn line(step: &StoredStep, before_ms: u64) -> v1::StepLine {
-    v1::StepLine {
-        step: step.step.0,
-        at_ms: step.at.millis(),
-        reward: step.metrics.reward,
-        loss: step.metrics.loss,
-        grad_norm: step.metrics.grad_norm,
-        tokens: step.metrics.tokens,
-        staleness: step.metrics.staleness,
-        seconds: step.at.millis().saturating_sub(before_ms) as f64 / 1e3,
-    }
+    let seconds = step.at.millis().saturating_sub(before_ms) as f64 / 1e3;
+    driver::step_line(step.step, step.at, &step.metrics, seconds)
 }
 
 /// Mean reward of the first and of the last steps (20 each, fewer in a shorter run).
@@ -176,5 +188,28 @@ mod tests {
             assemble(&[], Vec::new(), &status("failed"), 4).duration_s,
             59.0
         );
+    }
+
+    #[test]
+    fn lines_are_those_of_the_newest_steps_or_of_the_first_after_a_step() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        assert_eq!(some_lines(&store, 0, None).unwrap(), []);
+        let last = SOME + 5;
+        for number in 1..=last {
+            store.put_step(&step(number, number * 1_000, 0.0)).unwrap();
+        }
+        let ends = |after: Option<u64>| {
+            let lines = some_lines(&store, 500, after.map(Step)).unwrap();
+            let ends = lines.first().zip(lines.last());
+            let seconds = lines.first().map_or(0.0, |line| line.seconds);
+            (lines.len(), ends.map(|(a, b)| (a.step, b.step)), seconds)
+        };
+        let some = SOME as usize;
+        assert_eq!(ends(None), (some, Some((6, last)), 1.0));
+        assert_eq!(ends(Some(0)), (some, Some((1, SOME)), 0.5));
+        assert_eq!(ends(Some(last - 2)), (2, Some((last - 1, last)), 1.0));
+        assert_eq!(ends(Some(last)), (0, None, 0.0));
+        assert_eq!(ends(Some(u64::MAX)), (0, None, 0.0));
     }
 }

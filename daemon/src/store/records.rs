@@ -72,12 +72,17 @@ impl Store {
 
     /// Every committed step's figures, in order.
     pub fn steps(&self) -> Result<Vec<StoredStep>, StoreError> {
-        self.values(Key::Step(0), Key::Step(u64::MAX))
+        self.steps_between(Step(0), Step(u64::MAX))
     }
 
     /// One committed step's figures.
     pub fn step(&self, step: Step) -> Result<Option<StoredStep>, StoreError> {
-        Ok(self.values(Key::Step(step.0), Key::Step(step.0))?.pop())
+        Ok(self.steps_between(step, step)?.pop())
+    }
+
+    /// The figures of those committed steps that are on record from the first of these to the last, in order.
+    pub fn steps_between(&self, first: Step, last: Step) -> Result<Vec<StoredStep>, StoreError> {
+        self.values(Key::Step(first.0), Key::Step(last.0))
     }
 
     /// Every incident in its last state, in order.

@@ -7,13 +7,15 @@ pub struct Ack {}
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RoleMessage {
-    #[prost(oneof = "role_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 60")]
+    #[prost(
+        oneof = "role_message::Body",
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 60"
+    )]
     pub body: ::core::option::Option<role_message::Body>,
 }
 /// Nested message and enum types in `RoleMessage`.
 pub mod role_message {
-    #[derive(serde::Serialize, serde::Deserialize)]
-    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    #[derive(serde::Serialize, serde::Deserialize, Clone, PartialEq, ::prost::Oneof)]
     pub enum Body {
         /// the first message of every link
         #[prost(message, tag = "1")]
@@ -158,8 +160,7 @@ pub struct CallReply {
 }
 /// Nested message and enum types in `CallReply`.
 pub mod call_reply {
-    #[derive(serde::Serialize, serde::Deserialize)]
-    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    #[derive(serde::Serialize, serde::Deserialize, Clone, PartialEq, ::prost::Oneof)]
     pub enum Result {
         #[prost(message, tag = "3")]
         Restore(super::RestoreReply),
@@ -406,8 +407,7 @@ pub struct PullDone {
 }
 /// Nested message and enum types in `PullDone`.
 pub mod pull_done {
-    #[derive(serde::Serialize, serde::Deserialize)]
-    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    #[derive(serde::Serialize, serde::Deserialize, Clone, PartialEq, ::prost::Oneof)]
     pub enum Result {
         /// verified and now serving; it can be fetched here too
         #[prost(message, tag = "2")]
@@ -486,8 +486,7 @@ pub struct HostMessage {
 }
 /// Nested message and enum types in `HostMessage`.
 pub mod host_message {
-    #[derive(serde::Serialize, serde::Deserialize)]
-    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    #[derive(serde::Serialize, serde::Deserialize, Clone, PartialEq, ::prost::Oneof)]
     pub enum Body {
         #[prost(message, tag = "1")]
         Call(super::Call),
@@ -594,8 +593,7 @@ pub struct Call {
 }
 /// Nested message and enum types in `Call`.
 pub mod call {
-    #[derive(serde::Serialize, serde::Deserialize)]
-    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    #[derive(serde::Serialize, serde::Deserialize, Clone, PartialEq, ::prost::Oneof)]
     pub enum Body {
         #[prost(message, tag = "4")]
         Restore(super::Restore),
@@ -956,10 +954,10 @@ pub mod role_host_client {
         dead_code,
         missing_docs,
         clippy::wildcard_imports,
-        clippy::let_unit_value,
+        clippy::let_unit_value
     )]
-    use tonic::codegen::*;
     use tonic::codegen::http::Uri;
+    use tonic::codegen::*;
     #[derive(Debug, Clone)]
     pub struct RoleHostClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -998,14 +996,13 @@ pub mod role_host_client {
             F: tonic::service::Interceptor,
             T::ResponseBody: Default,
             T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                    http::Request<tonic::body::Body>,
+                    Response = http::Response<
+                        <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                    >,
                 >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+            <T as tonic::codegen::Service<http::Request<tonic::body::Body>>>::Error:
+                Into<StdError> + std::marker::Send + std::marker::Sync,
         {
             RoleHostClient::new(InterceptedService::new(inner, interceptor))
         }
@@ -1049,20 +1046,14 @@ pub mod role_host_client {
             tonic::Response<tonic::codec::Streaming<super::HostMessage>>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.RoleHost/Attach",
-            );
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.RoleHost/Attach");
             let mut req = request.into_streaming_request();
-            req.extensions_mut().insert(GrpcMethod::new("robust.v1.RoleHost", "Attach"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.RoleHost", "Attach"));
             self.inner.streaming(req, path, codec).await
         }
         /// Waits until a rollout is admitted, then names the one with the fewest running requests.
@@ -1070,36 +1061,25 @@ pub mod role_host_client {
             &mut self,
             request: impl tonic::IntoRequest<super::RouteRequest>,
         ) -> std::result::Result<tonic::Response<super::RouteReply>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.RoleHost/Route");
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("robust.v1.RoleHost", "Route"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.RoleHost", "Route"));
             self.inner.unary(req, path, codec).await
         }
         pub async fn release_route(
             &mut self,
             request: impl tonic::IntoRequest<super::ReleaseRouteRequest>,
         ) -> std::result::Result<tonic::Response<super::Ack>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.RoleHost/ReleaseRoute",
-            );
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.RoleHost/ReleaseRoute");
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.RoleHost", "ReleaseRoute"));
@@ -1111,18 +1091,11 @@ pub mod role_host_client {
             &mut self,
             request: impl tonic::IntoRequest<super::AppendTurnRequest>,
         ) -> std::result::Result<tonic::Response<super::Ack>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.RoleHost/AppendTurn",
-            );
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.RoleHost/AppendTurn");
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.RoleHost", "AppendTurn"));
@@ -1134,18 +1107,11 @@ pub mod role_host_client {
             &mut self,
             request: impl tonic::IntoRequest<super::AppendSpansRequest>,
         ) -> std::result::Result<tonic::Response<super::Ack>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.RoleHost/AppendSpans",
-            );
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.RoleHost/AppendSpans");
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.RoleHost", "AppendSpans"));
@@ -1154,22 +1120,12 @@ pub mod role_host_client {
         pub async fn append_spans_batch(
             &mut self,
             request: impl tonic::IntoRequest<super::SpansBatch>,
-        ) -> std::result::Result<
-            tonic::Response<super::SpansBatchReply>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+        ) -> std::result::Result<tonic::Response<super::SpansBatchReply>, tonic::Status> {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.RoleHost/AppendSpansBatch",
-            );
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.RoleHost/AppendSpansBatch");
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.RoleHost", "AppendSpansBatch"));
@@ -1179,18 +1135,11 @@ pub mod role_host_client {
             &mut self,
             request: impl tonic::IntoRequest<super::FinishTrajectoryRequest>,
         ) -> std::result::Result<tonic::Response<super::Ack>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.RoleHost/FinishTrajectory",
-            );
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.RoleHost/FinishTrajectory");
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.RoleHost", "FinishTrajectory"));
@@ -1205,7 +1154,7 @@ pub mod role_host_server {
         dead_code,
         missing_docs,
         clippy::wildcard_imports,
-        clippy::let_unit_value,
+        clippy::let_unit_value
     )]
     use tonic::codegen::*;
     /// Generated trait containing gRPC methods that should be implemented for use with RoleHostServer.
@@ -1214,8 +1163,7 @@ pub mod role_host_server {
         /// Server streaming response type for the Attach method.
         type AttachStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::HostMessage, tonic::Status>,
-            >
-            + std::marker::Send
+            > + std::marker::Send
             + 'static;
         /// The link: up go hello, phases, samples and answers; down come calls. Each call may come twice
         /// (after a daemon restart); a role answers a repeated key from memory.
@@ -1274,10 +1222,7 @@ pub mod role_host_server {
                 max_encoding_message_size: None,
             }
         }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
+        pub fn with_interceptor<F>(inner: T, interceptor: F) -> InterceptedService<Self, F>
         where
             F: tonic::service::Interceptor,
         {
@@ -1332,22 +1277,17 @@ pub mod role_host_server {
                 "/robust.v1.RoleHost/Attach" => {
                     #[allow(non_camel_case_types)]
                     struct AttachSvc<T: RoleHost>(pub Arc<T>);
-                    impl<T: RoleHost> tonic::server::StreamingService<super::RoleMessage>
-                    for AttachSvc<T> {
+                    impl<T: RoleHost> tonic::server::StreamingService<super::RoleMessage> for AttachSvc<T> {
                         type Response = super::HostMessage;
                         type ResponseStream = T::AttachStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
+                        type Future =
+                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<tonic::Streaming<super::RoleMessage>>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RoleHost>::attach(&inner, request).await
-                            };
+                            let fut = async move { <T as RoleHost>::attach(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -1376,21 +1316,15 @@ pub mod role_host_server {
                 "/robust.v1.RoleHost/Route" => {
                     #[allow(non_camel_case_types)]
                     struct RouteSvc<T: RoleHost>(pub Arc<T>);
-                    impl<T: RoleHost> tonic::server::UnaryService<super::RouteRequest>
-                    for RouteSvc<T> {
+                    impl<T: RoleHost> tonic::server::UnaryService<super::RouteRequest> for RouteSvc<T> {
                         type Response = super::RouteReply;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::RouteRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RoleHost>::route(&inner, request).await
-                            };
+                            let fut = async move { <T as RoleHost>::route(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -1419,15 +1353,9 @@ pub mod role_host_server {
                 "/robust.v1.RoleHost/ReleaseRoute" => {
                     #[allow(non_camel_case_types)]
                     struct ReleaseRouteSvc<T: RoleHost>(pub Arc<T>);
-                    impl<
-                        T: RoleHost,
-                    > tonic::server::UnaryService<super::ReleaseRouteRequest>
-                    for ReleaseRouteSvc<T> {
+                    impl<T: RoleHost> tonic::server::UnaryService<super::ReleaseRouteRequest> for ReleaseRouteSvc<T> {
                         type Response = super::Ack;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::ReleaseRouteRequest>,
@@ -1464,23 +1392,16 @@ pub mod role_host_server {
                 "/robust.v1.RoleHost/AppendTurn" => {
                     #[allow(non_camel_case_types)]
                     struct AppendTurnSvc<T: RoleHost>(pub Arc<T>);
-                    impl<
-                        T: RoleHost,
-                    > tonic::server::UnaryService<super::AppendTurnRequest>
-                    for AppendTurnSvc<T> {
+                    impl<T: RoleHost> tonic::server::UnaryService<super::AppendTurnRequest> for AppendTurnSvc<T> {
                         type Response = super::Ack;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::AppendTurnRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RoleHost>::append_turn(&inner, request).await
-                            };
+                            let fut =
+                                async move { <T as RoleHost>::append_turn(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -1509,23 +1430,16 @@ pub mod role_host_server {
                 "/robust.v1.RoleHost/AppendSpans" => {
                     #[allow(non_camel_case_types)]
                     struct AppendSpansSvc<T: RoleHost>(pub Arc<T>);
-                    impl<
-                        T: RoleHost,
-                    > tonic::server::UnaryService<super::AppendSpansRequest>
-                    for AppendSpansSvc<T> {
+                    impl<T: RoleHost> tonic::server::UnaryService<super::AppendSpansRequest> for AppendSpansSvc<T> {
                         type Response = super::Ack;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::AppendSpansRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RoleHost>::append_spans(&inner, request).await
-                            };
+                            let fut =
+                                async move { <T as RoleHost>::append_spans(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -1554,13 +1468,9 @@ pub mod role_host_server {
                 "/robust.v1.RoleHost/AppendSpansBatch" => {
                     #[allow(non_camel_case_types)]
                     struct AppendSpansBatchSvc<T: RoleHost>(pub Arc<T>);
-                    impl<T: RoleHost> tonic::server::UnaryService<super::SpansBatch>
-                    for AppendSpansBatchSvc<T> {
+                    impl<T: RoleHost> tonic::server::UnaryService<super::SpansBatch> for AppendSpansBatchSvc<T> {
                         type Response = super::SpansBatchReply;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::SpansBatch>,
@@ -1597,15 +1507,11 @@ pub mod role_host_server {
                 "/robust.v1.RoleHost/FinishTrajectory" => {
                     #[allow(non_camel_case_types)]
                     struct FinishTrajectorySvc<T: RoleHost>(pub Arc<T>);
-                    impl<
-                        T: RoleHost,
-                    > tonic::server::UnaryService<super::FinishTrajectoryRequest>
-                    for FinishTrajectorySvc<T> {
+                    impl<T: RoleHost> tonic::server::UnaryService<super::FinishTrajectoryRequest>
+                        for FinishTrajectorySvc<T>
+                    {
                         type Response = super::Ack;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::FinishTrajectoryRequest>,
@@ -1639,25 +1545,19 @@ pub mod role_host_server {
                     };
                     Box::pin(fut)
                 }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
+                _ => Box::pin(async move {
+                    let mut response = http::Response::new(tonic::body::Body::default());
+                    let headers = response.headers_mut();
+                    headers.insert(
+                        tonic::Status::GRPC_STATUS,
+                        (tonic::Code::Unimplemented as i32).into(),
+                    );
+                    headers.insert(
+                        http::header::CONTENT_TYPE,
+                        tonic::metadata::GRPC_CONTENT_TYPE,
+                    );
+                    Ok(response)
+                }),
             }
         }
     }
@@ -2398,7 +2298,11 @@ pub struct StopReply {}
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct GetReportRequest {}
+pub struct GetReportRequest {
+    /// lines of the first 10,000 steps after this one; absent: of the newest
+    #[prost(uint64, optional, tag = "1")]
+    pub steps_after: ::core::option::Option<u64>,
+}
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2810,6 +2714,63 @@ pub struct Status {
     /// of a job with several
     #[prost(message, optional, tag = "170")]
     pub controllers: ::core::option::Option<Controllers>,
+    /// absent before the job runs, and from an older build
+    #[prost(message, optional, tag = "190")]
+    pub time_spent: ::core::option::Option<TimeSpent>,
+}
+/// Where the job's time went, by the ledger of the effective training time: every instant is in one slice.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TimeSpent {
+    /// that the job is as old as, shortest first, and the whole job last
+    #[prost(message, repeated, tag = "1")]
+    pub windows: ::prost::alloc::vec::Vec<TimeWindow>,
+    /// the newest twelve of each slice, by their begin
+    #[prost(message, repeated, tag = "2")]
+    pub stretches: ::prost::alloc::vec::Vec<TimeStretch>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TimeWindow {
+    /// 5m | 10m | 30m | job
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Unix time
+    #[prost(uint64, tag = "2")]
+    pub from_ms: u64,
+    /// of the status, or the job's end
+    #[prost(uint64, tag = "3")]
+    pub to_ms: u64,
+    /// what is missing to the window's length was not counted: the daemon is younger
+    #[prost(message, repeated, tag = "4")]
+    pub slices: ::prost::alloc::vec::Vec<TimeSlice>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TimeSlice {
+    /// useful | waits_for_data | waits_for_weights | between | detect | restart | reconnect | replayed | paused | start
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(double, tag = "2")]
+    pub seconds: f64,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TimeStretch {
+    #[prost(string, tag = "1")]
+    pub slice: ::prost::alloc::string::String,
+    /// Unix time
+    #[prost(uint64, tag = "2")]
+    pub from_ms: u64,
+    #[prost(uint64, tag = "3")]
+    pub ms: u64,
+    /// laid over others afterwards, which had counted the time until then
+    #[prost(bool, tag = "4")]
+    pub over: bool,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -3319,7 +3280,7 @@ pub struct Report {
     /// the newest 1,000; evidence of the newest 20 only
     #[prost(message, repeated, tag = "12")]
     pub incidents: ::prost::alloc::vec::Vec<Incident>,
-    /// the newest 10,000
+    /// the newest 10,000, or those that the request asks for
     #[prost(message, repeated, tag = "13")]
     pub step_lines: ::prost::alloc::vec::Vec<StepLine>,
     #[prost(uint64, tag = "14")]
@@ -3452,8 +3413,7 @@ pub struct RevokeJoinRequest {
 }
 /// Nested message and enum types in `RevokeJoinRequest`.
 pub mod revoke_join_request {
-    #[derive(serde::Serialize, serde::Deserialize)]
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(serde::Serialize, serde::Deserialize, Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum What {
         /// its id
         #[prost(string, tag = "1")]
@@ -3522,10 +3482,10 @@ pub mod control_client {
         dead_code,
         missing_docs,
         clippy::wildcard_imports,
-        clippy::let_unit_value,
+        clippy::let_unit_value
     )]
-    use tonic::codegen::*;
     use tonic::codegen::http::Uri;
+    use tonic::codegen::*;
     #[derive(Debug, Clone)]
     pub struct ControlClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -3564,14 +3524,13 @@ pub mod control_client {
             F: tonic::service::Interceptor,
             T::ResponseBody: Default,
             T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                    http::Request<tonic::body::Body>,
+                    Response = http::Response<
+                        <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                    >,
                 >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+            <T as tonic::codegen::Service<http::Request<tonic::body::Body>>>::Error:
+                Into<StdError> + std::marker::Send + std::marker::Sync,
         {
             ControlClient::new(InterceptedService::new(inner, interceptor))
         }
@@ -3610,18 +3569,11 @@ pub mod control_client {
             &mut self,
             request: impl tonic::IntoRequest<super::GetStatusRequest>,
         ) -> std::result::Result<tonic::Response<super::Status>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.Control/GetStatus",
-            );
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/GetStatus");
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.Control", "GetStatus"));
@@ -3635,18 +3587,14 @@ pub mod control_client {
             tonic::Response<tonic::codec::Streaming<super::Status>>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Watch");
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Watch"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "Watch"));
             self.inner.server_streaming(req, path, codec).await
         }
         /// Phases that ended, of all instances or one, in the order in which they ended: those that are kept
@@ -3658,18 +3606,14 @@ pub mod control_client {
             tonic::Response<tonic::codec::Streaming<super::PhasesPart>>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Phases");
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Phases"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "Phases"));
             self.inner.server_streaming(req, path, codec).await
         }
         /// Stored events from `since_seq`, then, with follow, those to come.
@@ -3680,18 +3624,14 @@ pub mod control_client {
             tonic::Response<tonic::codec::Streaming<super::Event>>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Events");
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Events"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "Events"));
             self.inner.server_streaming(req, path, codec).await
         }
         /// Strikes an instance; refusals are FAILED_PRECONDITION or INVALID_ARGUMENT with the reason.
@@ -3700,18 +3640,14 @@ pub mod control_client {
             &mut self,
             request: impl tonic::IntoRequest<super::InjectRequest>,
         ) -> std::result::Result<tonic::Response<super::InjectReply>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Inject");
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Inject"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "Inject"));
             self.inner.unary(req, path, codec).await
         }
         /// Takes back faults that have not struck yet.
@@ -3719,18 +3655,14 @@ pub mod control_client {
             &mut self,
             request: impl tonic::IntoRequest<super::DisarmRequest>,
         ) -> std::result::Result<tonic::Response<super::DisarmReply>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Disarm");
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Disarm"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "Disarm"));
             self.inner.unary(req, path, codec).await
         }
         /// What operators asked for, accepted or refused: stored entries, then, with follow, those to come.
@@ -3741,18 +3673,14 @@ pub mod control_client {
             tonic::Response<tonic::codec::Streaming<super::AuditEntry>>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Audit");
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Audit"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "Audit"));
             self.inner.server_streaming(req, path, codec).await
         }
         /// Takes an engine out of traffic, whatever its health; Readmit lets it in again. Refusals are
@@ -3760,22 +3688,12 @@ pub mod control_client {
         pub async fn quarantine(
             &mut self,
             request: impl tonic::IntoRequest<super::QuarantineRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::QuarantineReply>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+        ) -> std::result::Result<tonic::Response<super::QuarantineReply>, tonic::Status> {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.Control/Quarantine",
-            );
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Quarantine");
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.Control", "Quarantine"));
@@ -3784,24 +3702,15 @@ pub mod control_client {
         pub async fn readmit(
             &mut self,
             request: impl tonic::IntoRequest<super::QuarantineRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::QuarantineReply>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+        ) -> std::result::Result<tonic::Response<super::QuarantineReply>, tonic::Status> {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.Control/Readmit",
-            );
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Readmit");
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Readmit"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "Readmit"));
             self.inner.unary(req, path, codec).await
         }
         /// More or fewer instances of a role; FAILED_PRECONDITION with the reason and what would do.
@@ -3809,18 +3718,14 @@ pub mod control_client {
             &mut self,
             request: impl tonic::IntoRequest<super::ScaleRequest>,
         ) -> std::result::Result<tonic::Response<super::ChangeReply>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Scale");
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Scale"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "Scale"));
             self.inner.unary(req, path, codec).await
         }
         /// New values for one role, which alone is restarted with them; the job is as it was when refused.
@@ -3828,18 +3733,14 @@ pub mod control_client {
             &mut self,
             request: impl tonic::IntoRequest<super::UpdateRequest>,
         ) -> std::result::Result<tonic::Response<super::ChangeReply>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Update");
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Update"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "Update"));
             self.inner.unary(req, path, codec).await
         }
         /// Nothing new is started on a node, or again.
@@ -3847,40 +3748,26 @@ pub mod control_client {
             &mut self,
             request: impl tonic::IntoRequest<super::CordonRequest>,
         ) -> std::result::Result<tonic::Response<super::CordonReply>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Cordon");
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Cordon"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "Cordon"));
             self.inner.unary(req, path, codec).await
         }
         /// A lost slot is there again.
         pub async fn restore_slot(
             &mut self,
             request: impl tonic::IntoRequest<super::RestoreSlotRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::RestoreSlotReply>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+        ) -> std::result::Result<tonic::Response<super::RestoreSlotReply>, tonic::Status> {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.Control/RestoreSlot",
-            );
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/RestoreSlot");
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.Control", "RestoreSlot"));
@@ -3892,36 +3779,28 @@ pub mod control_client {
             &mut self,
             request: impl tonic::IntoRequest<super::PauseRequest>,
         ) -> std::result::Result<tonic::Response<super::PauseReply>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Pause");
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Pause"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "Pause"));
             self.inner.unary(req, path, codec).await
         }
         pub async fn resume(
             &mut self,
             request: impl tonic::IntoRequest<super::ResumeRequest>,
         ) -> std::result::Result<tonic::Response<super::PauseReply>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Resume");
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Resume"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "Resume"));
             self.inner.unary(req, path, codec).await
         }
         /// New processes for an instance, a role or everything: no fault, no budget. Nothing is trained twice.
@@ -3929,20 +3808,14 @@ pub mod control_client {
             &mut self,
             request: impl tonic::IntoRequest<super::RestartRequest>,
         ) -> std::result::Result<tonic::Response<super::RestartReply>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.Control/Restart",
-            );
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Restart");
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Restart"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "Restart"));
             self.inner.unary(req, path, codec).await
         }
         /// What the processes of one place wrote, of all its lives on the node where it is now. With follow,
@@ -3954,18 +3827,14 @@ pub mod control_client {
             tonic::Response<tonic::codec::Streaming<super::LogPart>>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Logs");
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Logs"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "Logs"));
             self.inner.server_streaming(req, path, codec).await
         }
         /// Ends the job and the daemon in order.
@@ -3973,36 +3842,25 @@ pub mod control_client {
             &mut self,
             request: impl tonic::IntoRequest<super::StopRequest>,
         ) -> std::result::Result<tonic::Response<super::StopReply>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Stop");
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Stop"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "Stop"));
             self.inner.unary(req, path, codec).await
         }
         pub async fn get_report(
             &mut self,
             request: impl tonic::IntoRequest<super::GetReportRequest>,
         ) -> std::result::Result<tonic::Response<super::Report>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.Control/GetReport",
-            );
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/GetReport");
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.Control", "GetReport"));
@@ -4016,18 +3874,11 @@ pub mod control_client {
             tonic::Response<tonic::codec::Streaming<super::History>>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.Control/GetHistory",
-            );
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/GetHistory");
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.Control", "GetHistory"));
@@ -4041,18 +3892,11 @@ pub mod control_client {
             tonic::Response<tonic::codec::Streaming<super::Trajectory>>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.Control/Trajectories",
-            );
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Trajectories");
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.Control", "Trajectories"));
@@ -4067,20 +3911,14 @@ pub mod control_client {
             tonic::Response<tonic::codec::Streaming<super::StepAccount>>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.Control/GetStep",
-            );
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/GetStep");
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "GetStep"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "GetStep"));
             self.inner.server_streaming(req, path, codec).await
         }
         /// Reads everything that is stored and compares it with its digests and with itself; words of
@@ -4092,18 +3930,11 @@ pub mod control_client {
             tonic::Response<tonic::codec::Streaming<super::StoreCheck>>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.Control/CheckStore",
-            );
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/CheckStore");
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.Control", "CheckStore"));
@@ -4113,22 +3944,13 @@ pub mod control_client {
         pub async fn create_join_token(
             &mut self,
             request: impl tonic::IntoRequest<super::CreateJoinTokenRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::CreateJoinTokenReply>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+        ) -> std::result::Result<tonic::Response<super::CreateJoinTokenReply>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.Control/CreateJoinToken",
-            );
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/CreateJoinToken");
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.Control", "CreateJoinToken"));
@@ -4138,22 +3960,12 @@ pub mod control_client {
         pub async fn revoke_join(
             &mut self,
             request: impl tonic::IntoRequest<super::RevokeJoinRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::RevokeJoinReply>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+        ) -> std::result::Result<tonic::Response<super::RevokeJoinReply>, tonic::Status> {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.Control/RevokeJoin",
-            );
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/RevokeJoin");
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.Control", "RevokeJoin"));
@@ -4164,18 +3976,11 @@ pub mod control_client {
             &mut self,
             request: impl tonic::IntoRequest<super::ListJoinsRequest>,
         ) -> std::result::Result<tonic::Response<super::ListJoinsReply>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.Control/ListJoins",
-            );
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/ListJoins");
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.Control", "ListJoins"));
@@ -4186,18 +3991,11 @@ pub mod control_client {
             &mut self,
             request: impl tonic::IntoRequest<super::RotateAuthorityRequest>,
         ) -> std::result::Result<tonic::Response<super::AuthorityReply>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.Control/RotateAuthority",
-            );
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/RotateAuthority");
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.Control", "RotateAuthority"));
@@ -4208,18 +4006,11 @@ pub mod control_client {
             &mut self,
             request: impl tonic::IntoRequest<super::ShowAuthorityRequest>,
         ) -> std::result::Result<tonic::Response<super::AuthorityReply>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.Control/ShowAuthority",
-            );
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/ShowAuthority");
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.Control", "ShowAuthority"));
@@ -4230,18 +4021,11 @@ pub mod control_client {
             &mut self,
             request: impl tonic::IntoRequest<super::GetRulesRequest>,
         ) -> std::result::Result<tonic::Response<super::Rules>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.Control/GetRules",
-            );
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/GetRules");
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.Control", "GetRules"));
@@ -4256,7 +4040,7 @@ pub mod control_server {
         dead_code,
         missing_docs,
         clippy::wildcard_imports,
-        clippy::let_unit_value,
+        clippy::let_unit_value
     )]
     use tonic::codegen::*;
     /// Generated trait containing gRPC methods that should be implemented for use with ControlServer.
@@ -4269,8 +4053,7 @@ pub mod control_server {
         /// Server streaming response type for the Watch method.
         type WatchStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::Status, tonic::Status>,
-            >
-            + std::marker::Send
+            > + std::marker::Send
             + 'static;
         /// One Status now and then one every interval until the client leaves.
         async fn watch(
@@ -4280,8 +4063,7 @@ pub mod control_server {
         /// Server streaming response type for the Phases method.
         type PhasesStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::PhasesPart, tonic::Status>,
-            >
-            + std::marker::Send
+            > + std::marker::Send
             + 'static;
         /// Phases that ended, of all instances or one, in the order in which they ended: those that are kept
         /// (15 minutes), then, with follow, those to come; without follow the present ones last.
@@ -4292,8 +4074,7 @@ pub mod control_server {
         /// Server streaming response type for the Events method.
         type EventsStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::Event, tonic::Status>,
-            >
-            + std::marker::Send
+            > + std::marker::Send
             + 'static;
         /// Stored events from `since_seq`, then, with follow, those to come.
         async fn events(
@@ -4314,8 +4095,7 @@ pub mod control_server {
         /// Server streaming response type for the Audit method.
         type AuditStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::AuditEntry, tonic::Status>,
-            >
-            + std::marker::Send
+            > + std::marker::Send
             + 'static;
         /// What operators asked for, accepted or refused: stored entries, then, with follow, those to come.
         async fn audit(
@@ -4351,10 +4131,7 @@ pub mod control_server {
         async fn restore_slot(
             &self,
             request: tonic::Request<super::RestoreSlotRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::RestoreSlotReply>,
-            tonic::Status,
-        >;
+        ) -> std::result::Result<tonic::Response<super::RestoreSlotReply>, tonic::Status>;
         /// Nothing is begun beyond the step under way until Resume; survives the daemon. What runs is not
         /// frozen: it ends its turn, its step, its pull. Refusals are FAILED_PRECONDITION.
         async fn pause(
@@ -4373,8 +4150,7 @@ pub mod control_server {
         /// Server streaming response type for the Logs method.
         type LogsStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::LogPart, tonic::Status>,
-            >
-            + std::marker::Send
+            > + std::marker::Send
             + 'static;
         /// What the processes of one place wrote, of all its lives on the node where it is now. With follow,
         /// it goes on until the client leaves.
@@ -4394,8 +4170,7 @@ pub mod control_server {
         /// Server streaming response type for the GetHistory method.
         type GetHistoryStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::History, tonic::Status>,
-            >
-            + std::marker::Send
+            > + std::marker::Send
             + 'static;
         /// The whole run as a report draws it, from the store alone; parts to be put together.
         async fn get_history(
@@ -4405,22 +4180,17 @@ pub mod control_server {
         /// Server streaming response type for the Trajectories method.
         type TrajectoriesStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::Trajectory, tonic::Status>,
-            >
-            + std::marker::Send
+            > + std::marker::Send
             + 'static;
         /// Stored trajectories in order, each with what is asked for.
         async fn trajectories(
             &self,
             request: tonic::Request<super::TrajectoriesRequest>,
-        ) -> std::result::Result<
-            tonic::Response<Self::TrajectoriesStream>,
-            tonic::Status,
-        >;
+        ) -> std::result::Result<tonic::Response<Self::TrajectoriesStream>, tonic::Status>;
         /// Server streaming response type for the GetStep method.
         type GetStepStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::StepAccount, tonic::Status>,
-            >
-            + std::marker::Send
+            > + std::marker::Send
             + 'static;
         /// What entered a committed step, from its record and from the records of its trajectories, which are
         /// compared; parts to be put together. NOT_FOUND for a step that is not committed.
@@ -4431,8 +4201,7 @@ pub mod control_server {
         /// Server streaming response type for the CheckStore method.
         type CheckStoreStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::StoreCheck, tonic::Status>,
-            >
-            + std::marker::Send
+            > + std::marker::Send
             + 'static;
         /// Reads everything that is stored and compares it with its digests and with itself; words of
         /// progress, then the result.
@@ -4444,10 +4213,7 @@ pub mod control_server {
         async fn create_join_token(
             &self,
             request: tonic::Request<super::CreateJoinTokenRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::CreateJoinTokenReply>,
-            tonic::Status,
-        >;
+        ) -> std::result::Result<tonic::Response<super::CreateJoinTokenReply>, tonic::Status>;
         /// Takes back a token that was not used yet, or the certificate of a node, which has to enroll anew.
         async fn revoke_join(
             &self,
@@ -4495,10 +4261,7 @@ pub mod control_server {
                 max_encoding_message_size: None,
             }
         }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
+        pub fn with_interceptor<F>(inner: T, interceptor: F) -> InterceptedService<Self, F>
         where
             F: tonic::service::Interceptor,
         {
@@ -4553,21 +4316,16 @@ pub mod control_server {
                 "/robust.v1.Control/GetStatus" => {
                     #[allow(non_camel_case_types)]
                     struct GetStatusSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::GetStatusRequest>
-                    for GetStatusSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::GetStatusRequest> for GetStatusSvc<T> {
                         type Response = super::Status;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::GetStatusRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::get_status(&inner, request).await
-                            };
+                            let fut =
+                                async move { <T as Control>::get_status(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -4596,24 +4354,17 @@ pub mod control_server {
                 "/robust.v1.Control/Watch" => {
                     #[allow(non_camel_case_types)]
                     struct WatchSvc<T: Control>(pub Arc<T>);
-                    impl<
-                        T: Control,
-                    > tonic::server::ServerStreamingService<super::WatchRequest>
-                    for WatchSvc<T> {
+                    impl<T: Control> tonic::server::ServerStreamingService<super::WatchRequest> for WatchSvc<T> {
                         type Response = super::Status;
                         type ResponseStream = T::WatchStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
+                        type Future =
+                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::WatchRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::watch(&inner, request).await
-                            };
+                            let fut = async move { <T as Control>::watch(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -4642,24 +4393,17 @@ pub mod control_server {
                 "/robust.v1.Control/Phases" => {
                     #[allow(non_camel_case_types)]
                     struct PhasesSvc<T: Control>(pub Arc<T>);
-                    impl<
-                        T: Control,
-                    > tonic::server::ServerStreamingService<super::PhasesRequest>
-                    for PhasesSvc<T> {
+                    impl<T: Control> tonic::server::ServerStreamingService<super::PhasesRequest> for PhasesSvc<T> {
                         type Response = super::PhasesPart;
                         type ResponseStream = T::PhasesStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
+                        type Future =
+                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::PhasesRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::phases(&inner, request).await
-                            };
+                            let fut = async move { <T as Control>::phases(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -4688,24 +4432,17 @@ pub mod control_server {
                 "/robust.v1.Control/Events" => {
                     #[allow(non_camel_case_types)]
                     struct EventsSvc<T: Control>(pub Arc<T>);
-                    impl<
-                        T: Control,
-                    > tonic::server::ServerStreamingService<super::EventsRequest>
-                    for EventsSvc<T> {
+                    impl<T: Control> tonic::server::ServerStreamingService<super::EventsRequest> for EventsSvc<T> {
                         type Response = super::Event;
                         type ResponseStream = T::EventsStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
+                        type Future =
+                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::EventsRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::events(&inner, request).await
-                            };
+                            let fut = async move { <T as Control>::events(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -4734,21 +4471,15 @@ pub mod control_server {
                 "/robust.v1.Control/Inject" => {
                     #[allow(non_camel_case_types)]
                     struct InjectSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::InjectRequest>
-                    for InjectSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::InjectRequest> for InjectSvc<T> {
                         type Response = super::InjectReply;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::InjectRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::inject(&inner, request).await
-                            };
+                            let fut = async move { <T as Control>::inject(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -4777,21 +4508,15 @@ pub mod control_server {
                 "/robust.v1.Control/Disarm" => {
                     #[allow(non_camel_case_types)]
                     struct DisarmSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::DisarmRequest>
-                    for DisarmSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::DisarmRequest> for DisarmSvc<T> {
                         type Response = super::DisarmReply;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::DisarmRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::disarm(&inner, request).await
-                            };
+                            let fut = async move { <T as Control>::disarm(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -4820,24 +4545,17 @@ pub mod control_server {
                 "/robust.v1.Control/Audit" => {
                     #[allow(non_camel_case_types)]
                     struct AuditSvc<T: Control>(pub Arc<T>);
-                    impl<
-                        T: Control,
-                    > tonic::server::ServerStreamingService<super::AuditRequest>
-                    for AuditSvc<T> {
+                    impl<T: Control> tonic::server::ServerStreamingService<super::AuditRequest> for AuditSvc<T> {
                         type Response = super::AuditEntry;
                         type ResponseStream = T::AuditStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
+                        type Future =
+                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::AuditRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::audit(&inner, request).await
-                            };
+                            let fut = async move { <T as Control>::audit(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -4866,23 +4584,16 @@ pub mod control_server {
                 "/robust.v1.Control/Quarantine" => {
                     #[allow(non_camel_case_types)]
                     struct QuarantineSvc<T: Control>(pub Arc<T>);
-                    impl<
-                        T: Control,
-                    > tonic::server::UnaryService<super::QuarantineRequest>
-                    for QuarantineSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::QuarantineRequest> for QuarantineSvc<T> {
                         type Response = super::QuarantineReply;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::QuarantineRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::quarantine(&inner, request).await
-                            };
+                            let fut =
+                                async move { <T as Control>::quarantine(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -4911,23 +4622,15 @@ pub mod control_server {
                 "/robust.v1.Control/Readmit" => {
                     #[allow(non_camel_case_types)]
                     struct ReadmitSvc<T: Control>(pub Arc<T>);
-                    impl<
-                        T: Control,
-                    > tonic::server::UnaryService<super::QuarantineRequest>
-                    for ReadmitSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::QuarantineRequest> for ReadmitSvc<T> {
                         type Response = super::QuarantineReply;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::QuarantineRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::readmit(&inner, request).await
-                            };
+                            let fut = async move { <T as Control>::readmit(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -4956,21 +4659,15 @@ pub mod control_server {
                 "/robust.v1.Control/Scale" => {
                     #[allow(non_camel_case_types)]
                     struct ScaleSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::ScaleRequest>
-                    for ScaleSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::ScaleRequest> for ScaleSvc<T> {
                         type Response = super::ChangeReply;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::ScaleRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::scale(&inner, request).await
-                            };
+                            let fut = async move { <T as Control>::scale(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -4999,21 +4696,15 @@ pub mod control_server {
                 "/robust.v1.Control/Update" => {
                     #[allow(non_camel_case_types)]
                     struct UpdateSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::UpdateRequest>
-                    for UpdateSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::UpdateRequest> for UpdateSvc<T> {
                         type Response = super::ChangeReply;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::UpdateRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::update(&inner, request).await
-                            };
+                            let fut = async move { <T as Control>::update(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -5042,21 +4733,15 @@ pub mod control_server {
                 "/robust.v1.Control/Cordon" => {
                     #[allow(non_camel_case_types)]
                     struct CordonSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::CordonRequest>
-                    for CordonSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::CordonRequest> for CordonSvc<T> {
                         type Response = super::CordonReply;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::CordonRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::cordon(&inner, request).await
-                            };
+                            let fut = async move { <T as Control>::cordon(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -5085,23 +4770,16 @@ pub mod control_server {
                 "/robust.v1.Control/RestoreSlot" => {
                     #[allow(non_camel_case_types)]
                     struct RestoreSlotSvc<T: Control>(pub Arc<T>);
-                    impl<
-                        T: Control,
-                    > tonic::server::UnaryService<super::RestoreSlotRequest>
-                    for RestoreSlotSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::RestoreSlotRequest> for RestoreSlotSvc<T> {
                         type Response = super::RestoreSlotReply;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::RestoreSlotRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::restore_slot(&inner, request).await
-                            };
+                            let fut =
+                                async move { <T as Control>::restore_slot(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -5130,21 +4808,15 @@ pub mod control_server {
                 "/robust.v1.Control/Pause" => {
                     #[allow(non_camel_case_types)]
                     struct PauseSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::PauseRequest>
-                    for PauseSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::PauseRequest> for PauseSvc<T> {
                         type Response = super::PauseReply;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::PauseRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::pause(&inner, request).await
-                            };
+                            let fut = async move { <T as Control>::pause(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -5173,21 +4845,15 @@ pub mod control_server {
                 "/robust.v1.Control/Resume" => {
                     #[allow(non_camel_case_types)]
                     struct ResumeSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::ResumeRequest>
-                    for ResumeSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::ResumeRequest> for ResumeSvc<T> {
                         type Response = super::PauseReply;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::ResumeRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::resume(&inner, request).await
-                            };
+                            let fut = async move { <T as Control>::resume(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -5216,21 +4882,15 @@ pub mod control_server {
                 "/robust.v1.Control/Restart" => {
                     #[allow(non_camel_case_types)]
                     struct RestartSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::RestartRequest>
-                    for RestartSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::RestartRequest> for RestartSvc<T> {
                         type Response = super::RestartReply;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::RestartRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::restart(&inner, request).await
-                            };
+                            let fut = async move { <T as Control>::restart(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -5259,24 +4919,17 @@ pub mod control_server {
                 "/robust.v1.Control/Logs" => {
                     #[allow(non_camel_case_types)]
                     struct LogsSvc<T: Control>(pub Arc<T>);
-                    impl<
-                        T: Control,
-                    > tonic::server::ServerStreamingService<super::LogsRequest>
-                    for LogsSvc<T> {
+                    impl<T: Control> tonic::server::ServerStreamingService<super::LogsRequest> for LogsSvc<T> {
                         type Response = super::LogPart;
                         type ResponseStream = T::LogsStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
+                        type Future =
+                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::LogsRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::logs(&inner, request).await
-                            };
+                            let fut = async move { <T as Control>::logs(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -5305,21 +4958,15 @@ pub mod control_server {
                 "/robust.v1.Control/Stop" => {
                     #[allow(non_camel_case_types)]
                     struct StopSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::StopRequest>
-                    for StopSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::StopRequest> for StopSvc<T> {
                         type Response = super::StopReply;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::StopRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::stop(&inner, request).await
-                            };
+                            let fut = async move { <T as Control>::stop(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -5348,21 +4995,16 @@ pub mod control_server {
                 "/robust.v1.Control/GetReport" => {
                     #[allow(non_camel_case_types)]
                     struct GetReportSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::GetReportRequest>
-                    for GetReportSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::GetReportRequest> for GetReportSvc<T> {
                         type Response = super::Report;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::GetReportRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::get_report(&inner, request).await
-                            };
+                            let fut =
+                                async move { <T as Control>::get_report(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -5391,24 +5033,20 @@ pub mod control_server {
                 "/robust.v1.Control/GetHistory" => {
                     #[allow(non_camel_case_types)]
                     struct GetHistorySvc<T: Control>(pub Arc<T>);
-                    impl<
-                        T: Control,
-                    > tonic::server::ServerStreamingService<super::GetHistoryRequest>
-                    for GetHistorySvc<T> {
+                    impl<T: Control> tonic::server::ServerStreamingService<super::GetHistoryRequest>
+                        for GetHistorySvc<T>
+                    {
                         type Response = super::History;
                         type ResponseStream = T::GetHistoryStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
+                        type Future =
+                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::GetHistoryRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::get_history(&inner, request).await
-                            };
+                            let fut =
+                                async move { <T as Control>::get_history(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -5437,24 +5075,21 @@ pub mod control_server {
                 "/robust.v1.Control/Trajectories" => {
                     #[allow(non_camel_case_types)]
                     struct TrajectoriesSvc<T: Control>(pub Arc<T>);
-                    impl<
-                        T: Control,
-                    > tonic::server::ServerStreamingService<super::TrajectoriesRequest>
-                    for TrajectoriesSvc<T> {
+                    impl<T: Control>
+                        tonic::server::ServerStreamingService<super::TrajectoriesRequest>
+                        for TrajectoriesSvc<T>
+                    {
                         type Response = super::Trajectory;
                         type ResponseStream = T::TrajectoriesStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
+                        type Future =
+                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::TrajectoriesRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::trajectories(&inner, request).await
-                            };
+                            let fut =
+                                async move { <T as Control>::trajectories(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -5483,24 +5118,18 @@ pub mod control_server {
                 "/robust.v1.Control/GetStep" => {
                     #[allow(non_camel_case_types)]
                     struct GetStepSvc<T: Control>(pub Arc<T>);
-                    impl<
-                        T: Control,
-                    > tonic::server::ServerStreamingService<super::GetStepRequest>
-                    for GetStepSvc<T> {
+                    impl<T: Control> tonic::server::ServerStreamingService<super::GetStepRequest> for GetStepSvc<T> {
                         type Response = super::StepAccount;
                         type ResponseStream = T::GetStepStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
+                        type Future =
+                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::GetStepRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::get_step(&inner, request).await
-                            };
+                            let fut =
+                                async move { <T as Control>::get_step(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -5529,24 +5158,20 @@ pub mod control_server {
                 "/robust.v1.Control/CheckStore" => {
                     #[allow(non_camel_case_types)]
                     struct CheckStoreSvc<T: Control>(pub Arc<T>);
-                    impl<
-                        T: Control,
-                    > tonic::server::ServerStreamingService<super::CheckStoreRequest>
-                    for CheckStoreSvc<T> {
+                    impl<T: Control> tonic::server::ServerStreamingService<super::CheckStoreRequest>
+                        for CheckStoreSvc<T>
+                    {
                         type Response = super::StoreCheck;
                         type ResponseStream = T::CheckStoreStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
+                        type Future =
+                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::CheckStoreRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::check_store(&inner, request).await
-                            };
+                            let fut =
+                                async move { <T as Control>::check_store(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -5575,15 +5200,11 @@ pub mod control_server {
                 "/robust.v1.Control/CreateJoinToken" => {
                     #[allow(non_camel_case_types)]
                     struct CreateJoinTokenSvc<T: Control>(pub Arc<T>);
-                    impl<
-                        T: Control,
-                    > tonic::server::UnaryService<super::CreateJoinTokenRequest>
-                    for CreateJoinTokenSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::CreateJoinTokenRequest>
+                        for CreateJoinTokenSvc<T>
+                    {
                         type Response = super::CreateJoinTokenReply;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::CreateJoinTokenRequest>,
@@ -5620,23 +5241,16 @@ pub mod control_server {
                 "/robust.v1.Control/RevokeJoin" => {
                     #[allow(non_camel_case_types)]
                     struct RevokeJoinSvc<T: Control>(pub Arc<T>);
-                    impl<
-                        T: Control,
-                    > tonic::server::UnaryService<super::RevokeJoinRequest>
-                    for RevokeJoinSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::RevokeJoinRequest> for RevokeJoinSvc<T> {
                         type Response = super::RevokeJoinReply;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::RevokeJoinRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::revoke_join(&inner, request).await
-                            };
+                            let fut =
+                                async move { <T as Control>::revoke_join(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -5665,21 +5279,16 @@ pub mod control_server {
                 "/robust.v1.Control/ListJoins" => {
                     #[allow(non_camel_case_types)]
                     struct ListJoinsSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::ListJoinsRequest>
-                    for ListJoinsSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::ListJoinsRequest> for ListJoinsSvc<T> {
                         type Response = super::ListJoinsReply;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::ListJoinsRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::list_joins(&inner, request).await
-                            };
+                            let fut =
+                                async move { <T as Control>::list_joins(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -5708,15 +5317,11 @@ pub mod control_server {
                 "/robust.v1.Control/RotateAuthority" => {
                     #[allow(non_camel_case_types)]
                     struct RotateAuthoritySvc<T: Control>(pub Arc<T>);
-                    impl<
-                        T: Control,
-                    > tonic::server::UnaryService<super::RotateAuthorityRequest>
-                    for RotateAuthoritySvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::RotateAuthorityRequest>
+                        for RotateAuthoritySvc<T>
+                    {
                         type Response = super::AuthorityReply;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::RotateAuthorityRequest>,
@@ -5753,15 +5358,9 @@ pub mod control_server {
                 "/robust.v1.Control/ShowAuthority" => {
                     #[allow(non_camel_case_types)]
                     struct ShowAuthoritySvc<T: Control>(pub Arc<T>);
-                    impl<
-                        T: Control,
-                    > tonic::server::UnaryService<super::ShowAuthorityRequest>
-                    for ShowAuthoritySvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::ShowAuthorityRequest> for ShowAuthoritySvc<T> {
                         type Response = super::AuthorityReply;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::ShowAuthorityRequest>,
@@ -5798,21 +5397,16 @@ pub mod control_server {
                 "/robust.v1.Control/GetRules" => {
                     #[allow(non_camel_case_types)]
                     struct GetRulesSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::GetRulesRequest>
-                    for GetRulesSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::GetRulesRequest> for GetRulesSvc<T> {
                         type Response = super::Rules;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::GetRulesRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Control>::get_rules(&inner, request).await
-                            };
+                            let fut =
+                                async move { <T as Control>::get_rules(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -5838,25 +5432,19 @@ pub mod control_server {
                     };
                     Box::pin(fut)
                 }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
+                _ => Box::pin(async move {
+                    let mut response = http::Response::new(tonic::body::Body::default());
+                    let headers = response.headers_mut();
+                    headers.insert(
+                        tonic::Status::GRPC_STATUS,
+                        (tonic::Code::Unimplemented as i32).into(),
+                    );
+                    headers.insert(
+                        http::header::CONTENT_TYPE,
+                        tonic::metadata::GRPC_CONTENT_TYPE,
+                    );
+                    Ok(response)
+                }),
             }
         }
     }
@@ -5932,8 +5520,7 @@ pub struct NodeMessage {
 }
 /// Nested message and enum types in `NodeMessage`.
 pub mod node_message {
-    #[derive(serde::Serialize, serde::Deserialize)]
-    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    #[derive(serde::Serialize, serde::Deserialize, Clone, PartialEq, ::prost::Oneof)]
     pub enum Body {
         /// the first message
         #[prost(message, tag = "2")]
@@ -6056,8 +5643,9 @@ pub struct RoleExited {
 }
 /// Nested message and enum types in `RoleExited`.
 pub mod role_exited {
-    #[derive(serde::Serialize, serde::Deserialize)]
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(
+        serde::Serialize, serde::Deserialize, Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof,
+    )]
     pub enum Exit {
         #[prost(int32, tag = "2")]
         Code(i32),
@@ -6155,8 +5743,7 @@ pub struct LeaderMessage {
 }
 /// Nested message and enum types in `LeaderMessage`.
 pub mod leader_message {
-    #[derive(serde::Serialize, serde::Deserialize)]
-    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    #[derive(serde::Serialize, serde::Deserialize, Clone, PartialEq, ::prost::Oneof)]
     pub enum Body {
         /// the first message
         #[prost(message, tag = "1")]
@@ -6551,10 +6138,10 @@ pub mod node_host_client {
         dead_code,
         missing_docs,
         clippy::wildcard_imports,
-        clippy::let_unit_value,
+        clippy::let_unit_value
     )]
-    use tonic::codegen::*;
     use tonic::codegen::http::Uri;
+    use tonic::codegen::*;
     #[derive(Debug, Clone)]
     pub struct NodeHostClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -6593,14 +6180,13 @@ pub mod node_host_client {
             F: tonic::service::Interceptor,
             T::ResponseBody: Default,
             T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                    http::Request<tonic::body::Body>,
+                    Response = http::Response<
+                        <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                    >,
                 >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+            <T as tonic::codegen::Service<http::Request<tonic::body::Body>>>::Error:
+                Into<StdError> + std::marker::Send + std::marker::Sync,
         {
             NodeHostClient::new(InterceptedService::new(inner, interceptor))
         }
@@ -6642,40 +6228,27 @@ pub mod node_host_client {
             tonic::Response<tonic::codec::Streaming<super::LeaderMessage>>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.NodeHost/Join");
             let mut req = request.into_streaming_request();
-            req.extensions_mut().insert(GrpcMethod::new("robust.v1.NodeHost", "Join"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.NodeHost", "Join"));
             self.inner.streaming(req, path, codec).await
         }
         /// A file that the welcome names.
         pub async fn read_file(
             &mut self,
             request: impl tonic::IntoRequest<super::ReadFileRequest>,
-        ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::Part>>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+        ) -> std::result::Result<tonic::Response<tonic::codec::Streaming<super::Part>>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.NodeHost/ReadFile",
-            );
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.NodeHost/ReadFile");
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.NodeHost", "ReadFile"));
@@ -6689,18 +6262,11 @@ pub mod node_host_client {
             tonic::Response<tonic::codec::Streaming<super::ShardPart>>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.NodeHost/ReadShard",
-            );
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.NodeHost/ReadShard");
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.NodeHost", "ReadShard"));
@@ -6711,18 +6277,11 @@ pub mod node_host_client {
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::ShardPart>,
         ) -> std::result::Result<tonic::Response<super::KeptShard>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.NodeHost/KeepShard",
-            );
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.NodeHost/KeepShard");
             let mut req = request.into_streaming_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.NodeHost", "KeepShard"));
@@ -6735,20 +6294,14 @@ pub mod node_host_client {
             &mut self,
             request: impl tonic::IntoRequest<super::EnrollRequest>,
         ) -> std::result::Result<tonic::Response<super::EnrollReply>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.NodeHost/Enroll",
-            );
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.NodeHost/Enroll");
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("robust.v1.NodeHost", "Enroll"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.NodeHost", "Enroll"));
             self.inner.unary(req, path, codec).await
         }
         /// Who has a shard of a snapshot that the leader does not have.
@@ -6756,18 +6309,11 @@ pub mod node_host_client {
             &mut self,
             request: impl tonic::IntoRequest<super::HeldShard>,
         ) -> std::result::Result<tonic::Response<super::ShardPlaces>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.NodeHost/FindShard",
-            );
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.NodeHost/FindShard");
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.NodeHost", "FindShard"));
@@ -6778,18 +6324,14 @@ pub mod node_host_client {
             &mut self,
             request: impl tonic::IntoRequest<super::ClockRequest>,
         ) -> std::result::Result<tonic::Response<super::ClockReply>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.NodeHost/Clock");
             let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("robust.v1.NodeHost", "Clock"));
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.NodeHost", "Clock"));
             self.inner.unary(req, path, codec).await
         }
     }
@@ -6801,7 +6343,7 @@ pub mod node_host_server {
         dead_code,
         missing_docs,
         clippy::wildcard_imports,
-        clippy::let_unit_value,
+        clippy::let_unit_value
     )]
     use tonic::codegen::*;
     /// Generated trait containing gRPC methods that should be implemented for use with NodeHostServer.
@@ -6810,8 +6352,7 @@ pub mod node_host_server {
         /// Server streaming response type for the Join method.
         type JoinStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::LeaderMessage, tonic::Status>,
-            >
-            + std::marker::Send
+            > + std::marker::Send
             + 'static;
         async fn join(
             &self,
@@ -6820,8 +6361,7 @@ pub mod node_host_server {
         /// Server streaming response type for the ReadFile method.
         type ReadFileStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::Part, tonic::Status>,
-            >
-            + std::marker::Send
+            > + std::marker::Send
             + 'static;
         /// A file that the welcome names.
         async fn read_file(
@@ -6831,8 +6371,7 @@ pub mod node_host_server {
         /// Server streaming response type for the ReadShard method.
         type ReadShardStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::ShardPart, tonic::Status>,
-            >
-            + std::marker::Send
+            > + std::marker::Send
             + 'static;
         /// A snapshot's or checkpoint's shard that the leader holds.
         async fn read_shard(
@@ -6883,10 +6422,7 @@ pub mod node_host_server {
                 max_encoding_message_size: None,
             }
         }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
+        pub fn with_interceptor<F>(inner: T, interceptor: F) -> InterceptedService<Self, F>
         where
             F: tonic::service::Interceptor,
         {
@@ -6941,22 +6477,17 @@ pub mod node_host_server {
                 "/robust.v1.NodeHost/Join" => {
                     #[allow(non_camel_case_types)]
                     struct JoinSvc<T: NodeHost>(pub Arc<T>);
-                    impl<T: NodeHost> tonic::server::StreamingService<super::NodeMessage>
-                    for JoinSvc<T> {
+                    impl<T: NodeHost> tonic::server::StreamingService<super::NodeMessage> for JoinSvc<T> {
                         type Response = super::LeaderMessage;
                         type ResponseStream = T::JoinStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
+                        type Future =
+                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<tonic::Streaming<super::NodeMessage>>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as NodeHost>::join(&inner, request).await
-                            };
+                            let fut = async move { <T as NodeHost>::join(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -6985,24 +6516,18 @@ pub mod node_host_server {
                 "/robust.v1.NodeHost/ReadFile" => {
                     #[allow(non_camel_case_types)]
                     struct ReadFileSvc<T: NodeHost>(pub Arc<T>);
-                    impl<
-                        T: NodeHost,
-                    > tonic::server::ServerStreamingService<super::ReadFileRequest>
-                    for ReadFileSvc<T> {
+                    impl<T: NodeHost> tonic::server::ServerStreamingService<super::ReadFileRequest> for ReadFileSvc<T> {
                         type Response = super::Part;
                         type ResponseStream = T::ReadFileStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
+                        type Future =
+                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::ReadFileRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as NodeHost>::read_file(&inner, request).await
-                            };
+                            let fut =
+                                async move { <T as NodeHost>::read_file(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -7031,24 +6556,20 @@ pub mod node_host_server {
                 "/robust.v1.NodeHost/ReadShard" => {
                     #[allow(non_camel_case_types)]
                     struct ReadShardSvc<T: NodeHost>(pub Arc<T>);
-                    impl<
-                        T: NodeHost,
-                    > tonic::server::ServerStreamingService<super::ReadShardRequest>
-                    for ReadShardSvc<T> {
+                    impl<T: NodeHost> tonic::server::ServerStreamingService<super::ReadShardRequest>
+                        for ReadShardSvc<T>
+                    {
                         type Response = super::ShardPart;
                         type ResponseStream = T::ReadShardStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
+                        type Future =
+                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::ReadShardRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as NodeHost>::read_shard(&inner, request).await
-                            };
+                            let fut =
+                                async move { <T as NodeHost>::read_shard(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -7077,23 +6598,16 @@ pub mod node_host_server {
                 "/robust.v1.NodeHost/KeepShard" => {
                     #[allow(non_camel_case_types)]
                     struct KeepShardSvc<T: NodeHost>(pub Arc<T>);
-                    impl<
-                        T: NodeHost,
-                    > tonic::server::ClientStreamingService<super::ShardPart>
-                    for KeepShardSvc<T> {
+                    impl<T: NodeHost> tonic::server::ClientStreamingService<super::ShardPart> for KeepShardSvc<T> {
                         type Response = super::KeptShard;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<tonic::Streaming<super::ShardPart>>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as NodeHost>::keep_shard(&inner, request).await
-                            };
+                            let fut =
+                                async move { <T as NodeHost>::keep_shard(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -7122,21 +6636,15 @@ pub mod node_host_server {
                 "/robust.v1.NodeHost/Enroll" => {
                     #[allow(non_camel_case_types)]
                     struct EnrollSvc<T: NodeHost>(pub Arc<T>);
-                    impl<T: NodeHost> tonic::server::UnaryService<super::EnrollRequest>
-                    for EnrollSvc<T> {
+                    impl<T: NodeHost> tonic::server::UnaryService<super::EnrollRequest> for EnrollSvc<T> {
                         type Response = super::EnrollReply;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::EnrollRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as NodeHost>::enroll(&inner, request).await
-                            };
+                            let fut = async move { <T as NodeHost>::enroll(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -7165,21 +6673,16 @@ pub mod node_host_server {
                 "/robust.v1.NodeHost/FindShard" => {
                     #[allow(non_camel_case_types)]
                     struct FindShardSvc<T: NodeHost>(pub Arc<T>);
-                    impl<T: NodeHost> tonic::server::UnaryService<super::HeldShard>
-                    for FindShardSvc<T> {
+                    impl<T: NodeHost> tonic::server::UnaryService<super::HeldShard> for FindShardSvc<T> {
                         type Response = super::ShardPlaces;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::HeldShard>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as NodeHost>::find_shard(&inner, request).await
-                            };
+                            let fut =
+                                async move { <T as NodeHost>::find_shard(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -7208,21 +6711,15 @@ pub mod node_host_server {
                 "/robust.v1.NodeHost/Clock" => {
                     #[allow(non_camel_case_types)]
                     struct ClockSvc<T: NodeHost>(pub Arc<T>);
-                    impl<T: NodeHost> tonic::server::UnaryService<super::ClockRequest>
-                    for ClockSvc<T> {
+                    impl<T: NodeHost> tonic::server::UnaryService<super::ClockRequest> for ClockSvc<T> {
                         type Response = super::ClockReply;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::ClockRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as NodeHost>::clock(&inner, request).await
-                            };
+                            let fut = async move { <T as NodeHost>::clock(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -7248,25 +6745,19 @@ pub mod node_host_server {
                     };
                     Box::pin(fut)
                 }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
+                _ => Box::pin(async move {
+                    let mut response = http::Response::new(tonic::body::Body::default());
+                    let headers = response.headers_mut();
+                    headers.insert(
+                        tonic::Status::GRPC_STATUS,
+                        (tonic::Code::Unimplemented as i32).into(),
+                    );
+                    headers.insert(
+                        http::header::CONTENT_TYPE,
+                        tonic::metadata::GRPC_CONTENT_TYPE,
+                    );
+                    Ok(response)
+                }),
             }
         }
     }
@@ -7295,10 +6786,10 @@ pub mod shard_host_client {
         dead_code,
         missing_docs,
         clippy::wildcard_imports,
-        clippy::let_unit_value,
+        clippy::let_unit_value
     )]
-    use tonic::codegen::*;
     use tonic::codegen::http::Uri;
+    use tonic::codegen::*;
     /// What nodes give to each other, beside the leader: called over TLS by the certificates of the welcome.
     #[derive(Debug, Clone)]
     pub struct ShardHostClient<T> {
@@ -7338,14 +6829,13 @@ pub mod shard_host_client {
             F: tonic::service::Interceptor,
             T::ResponseBody: Default,
             T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                    http::Request<tonic::body::Body>,
+                    Response = http::Response<
+                        <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                    >,
                 >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+            <T as tonic::codegen::Service<http::Request<tonic::body::Body>>>::Error:
+                Into<StdError> + std::marker::Send + std::marker::Sync,
         {
             ShardHostClient::new(InterceptedService::new(inner, interceptor))
         }
@@ -7388,18 +6878,11 @@ pub mod shard_host_client {
             tonic::Response<tonic::codec::Streaming<super::ShardPart>>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
-                "/robust.v1.ShardHost/ReadHeld",
-            );
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.ShardHost/ReadHeld");
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.ShardHost", "ReadHeld"));
@@ -7414,7 +6897,7 @@ pub mod shard_host_server {
         dead_code,
         missing_docs,
         clippy::wildcard_imports,
-        clippy::let_unit_value,
+        clippy::let_unit_value
     )]
     use tonic::codegen::*;
     /// Generated trait containing gRPC methods that should be implemented for use with ShardHostServer.
@@ -7423,8 +6906,7 @@ pub mod shard_host_server {
         /// Server streaming response type for the ReadHeld method.
         type ReadHeldStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::ShardPart, tonic::Status>,
-            >
-            + std::marker::Send
+            > + std::marker::Send
             + 'static;
         /// A shard that is in this node's memory: a copy, or the slot of a rank that runs there.
         async fn read_held(
@@ -7454,10 +6936,7 @@ pub mod shard_host_server {
                 max_encoding_message_size: None,
             }
         }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
+        pub fn with_interceptor<F>(inner: T, interceptor: F) -> InterceptedService<Self, F>
         where
             F: tonic::service::Interceptor,
         {
@@ -7512,24 +6991,18 @@ pub mod shard_host_server {
                 "/robust.v1.ShardHost/ReadHeld" => {
                     #[allow(non_camel_case_types)]
                     struct ReadHeldSvc<T: ShardHost>(pub Arc<T>);
-                    impl<
-                        T: ShardHost,
-                    > tonic::server::ServerStreamingService<super::HeldShard>
-                    for ReadHeldSvc<T> {
+                    impl<T: ShardHost> tonic::server::ServerStreamingService<super::HeldShard> for ReadHeldSvc<T> {
                         type Response = super::ShardPart;
                         type ResponseStream = T::ReadHeldStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
+                        type Future =
+                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::HeldShard>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as ShardHost>::read_held(&inner, request).await
-                            };
+                            let fut =
+                                async move { <T as ShardHost>::read_held(&inner, request).await };
                             Box::pin(fut)
                         }
                     }
@@ -7555,25 +7028,19 @@ pub mod shard_host_server {
                     };
                     Box::pin(fut)
                 }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
+                _ => Box::pin(async move {
+                    let mut response = http::Response::new(tonic::body::Body::default());
+                    let headers = response.headers_mut();
+                    headers.insert(
+                        tonic::Status::GRPC_STATUS,
+                        (tonic::Code::Unimplemented as i32).into(),
+                    );
+                    headers.insert(
+                        http::header::CONTENT_TYPE,
+                        tonic::metadata::GRPC_CONTENT_TYPE,
+                    );
+                    Ok(response)
+                }),
             }
         }
     }

@@ -295,6 +295,7 @@ impl Core {
         if let Some(closed) = self.s.ledger.turn(self.now, value, cause) {
             self.out.push(Output::Record(Record::Interval(closed)));
         }
+        self.spend(cause);
     }
 }
 

@@ -2,7 +2,7 @@
 use super::output::{Output, Record};
 use super::state::JobState;
 use crate::core::{Core, Mutation};
-use crate::ettr::Cause;
+use crate::ettr::{Cause, Slice};
 use crate::time::Time;
 
 impl Core {
@@ -31,6 +31,7 @@ impl Core {
             if let Some(closed) = self.s.ledger.turn(away, 0.0, Cause::Recovery) {
                 self.out.push(Output::Record(Record::Interval(closed)));
             }
+            self.s.ledger.spend(away, Slice::Restart);
             self.open_batches();
         }
         let there = self

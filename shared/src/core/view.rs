@@ -63,6 +63,8 @@ pub struct View {
     pub armed: Vec<ArmedOn>,
     /// The sliding mean, totals and history of the effective training time ratio.
     pub ettr: crate::ettr::Figures,
+    /// Where the time went.
+    pub spent: crate::ettr::TimeSpent,
 }
 
 /// One node at one moment.
@@ -169,6 +171,7 @@ impl Core {
             incidents: s.recover.incidents().iter().cloned().collect(),
             armed: all_armed(s.roster.instances()),
             ettr: s.ledger.figures(now),
+            spent: s.ledger.spent(now),
         }
     }
 }

@@ -20,10 +20,12 @@
 use super::Core;
 use super::config::CoreConfig;
 use super::state::State;
+use crate::core::Incident;
 use crate::core::gang::Stage;
 use crate::core::recover::Scope;
-use crate::ettr::Cause;
+use crate::ettr::{Cause, Seen, Slice};
 use crate::ids::Role;
+use crate::time::Time;
 
 /// What is seen at one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -101,6 +103,42 @@ impl Core {
             switches: self.s.gang.context().switches(),
             paused: self.s.orders.is_paused(),
         }
+    }
+
+    /// Tells the ledger in which slice this instant is, and of a recovery that begins since when nobody knew of it.
+    pub(super) fn spend(&mut self, cause: Cause) {
+        let slice = Slice::of(cause, self.seen());
+        let recovers = self.s.ledger.doing().is_some_and(Slice::is_recovery);
+        if slice.is_recovery()
+            && !recovers
+            && let Some(struck) = self.struck()
+        {
+            self.s.ledger.found(struck, self.now);
+        }
+        self.s.ledger.spend(self.now, slice);
+    }
+
+    fn seen(&self) -> Seen {
+        let pulls = |role| self.s.index_now().counts(role).pulls > 0;
+        let attached = |i: &Incident| i.attached.is_some();
+        Seen {
+            idle: self.s.gang.stage() == Stage::Ready,
+            pulls: pulls(Role::Rollout) || pulls(Role::Hybrid),
+            paused: self.s.orders.is_paused(),
+            attached: self.stops_trainer().all(attached),
+        }
+    }
+
+    /// Incidents whose recovery the trainer waits for.
+    fn stops_trainer(&self) -> impl Iterator<Item = &Incident> {
+        let under_way = self.s.recover.recoveries().iter();
+        let whole = under_way.filter(|r| r.scope != Scope::Instance);
+        whole.filter_map(move |r| self.s.recover.incidents().get(r.incident))
+    }
+
+    /// When the first of their faults struck.
+    fn struck(&self) -> Option<Time> {
+        self.stops_trainer().map(|i| i.struck).min()
     }
 }
 

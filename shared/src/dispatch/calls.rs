@@ -221,19 +221,19 @@ pub struct UpdateMetrics {
     pub loss: f64,
     /// Norm of the whole, averaged gradient before clipping.
     pub grad_norm: f64,
-    /// Fraction of tokens whose ratio was clipped.
-    pub clip_fraction: f64,
+    /// Fraction of tokens whose ratio was clipped; none: the rank does not say it, as below.
+    pub clip_fraction: Option<f64>,
     /// Mean entropy, in nats.
-    pub entropy: f64,
+    pub entropy: Option<f64>,
     /// Mean divergence from the old policy, in nats.
-    pub kl: f64,
+    pub kl: Option<f64>,
 }
 
 impl UpdateMetrics {
-    fn figures(&self) -> [(&'static str, f64); 5] {
+    fn figures(&self) -> [(&'static str, Option<f64>); 5] {
         [
-            ("loss", self.loss),
-            ("gradient norm", self.grad_norm),
+            ("loss", Some(self.loss)),
+            ("gradient norm", Some(self.grad_norm)),
             ("clip fraction", self.clip_fraction),
             ("entropy", self.entropy),
             ("divergence", self.kl),
@@ -255,12 +255,13 @@ impl WorkerCall for Update {
             .figures()
             .map(|(name, _)| name);
         for (at, name) in named.into_iter().enumerate() {
-            let bits: Vec<u64> = replies
+            let bits: Vec<Option<u64>> = replies
                 .iter()
-                .map(|r| r.figures()[at].1.to_bits())
+                .map(|r| r.figures()[at].1.map(f64::to_bits))
                 .collect();
-            agree(Self::NAME, name, &bits, |&bits| {
-                f64::from_bits(bits).to_string()
+            agree(Self::NAME, name, &bits, |bits| {
+                let value = bits.map(f64::from_bits);
+                value.map_or_else(|| "none".to_owned(), |value| value.to_string())
             })?;
         }
         first(Self::NAME, replies)
@@ -348,12 +349,17 @@ fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
 /// A program tells what it likes: its rank's own figures, or the gang's.
 fn mean_of(ranks: impl ExactSizeIterator<Item = UpdateMetrics> + Clone) -> UpdateMetrics {
     let of = |figure: fn(UpdateMetrics) -> f64| mean(ranks.clone().map(figure));
+    // Of those that say it, if any does.
+    let told = |figure: fn(UpdateMetrics) -> Option<f64>| {
+        let told: Vec<f64> = ranks.clone().filter_map(figure).collect();
+        (!told.is_empty()).then(|| mean(told.into_iter()))
+    };
     UpdateMetrics {
         loss: of(|r| r.loss),
         grad_norm: of(|r| r.grad_norm),
-        clip_fraction: of(|r| r.clip_fraction),
-        entropy: of(|r| r.entropy),
-        kl: of(|r| r.kl),
+        clip_fraction: told(|r| r.clip_fraction),
+        entropy: told(|r| r.entropy),
+        kl: told(|r| r.kl),
     }
 }
 

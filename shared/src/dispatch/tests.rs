@@ -85,9 +85,9 @@ fn every_rank_must_have_the_same_figures_of_an_update() {
     let figures = |loss, grad_norm| UpdateMetrics {
         loss,
         grad_norm,
-        clip_fraction: 0.25,
-        entropy: 1.0,
-        kl: 0.5,
+        clip_fraction: Some(0.25),
+        entropy: Some(1.0),
+        kl: Some(0.5),
     };
     let gather = |one, zero| {
         let update = Update::new(Step(1), samples(4)).unwrap();
@@ -102,6 +102,32 @@ fn every_rank_must_have_the_same_figures_of_an_update() {
     assert_eq!(gather(figures(2.0, 3.5), same), Err(error));
     let error = "update: rank 1 has loss 1, rank 0 has 2".to_owned();
     assert_eq!(gather(figures(1.0, 3.0), same), Err(error));
+    let silent = UpdateMetrics {
+        entropy: None,
+        ..same
+    };
+    let error = "update: rank 1 has entropy none, rank 0 has 1".to_owned();
+    assert_eq!(gather(silent, same), Err(error));
+    assert_eq!(gather(silent, silent), Ok(silent));
+}
+
+#[test]
+fn a_figure_that_no_rank_of_a_program_says_stays_unsaid() {
+    let figures = |loss, entropy| UpdateMetrics {
+        loss,
+        entropy,
+        ..UpdateMetrics::default()
+    };
+    let gather = |zero, one| {
+        let update = Update::new(Step(1), samples(4)).unwrap();
+        let gather = group(2).plan::<Train>(Train { update }).unwrap().1;
+        gather.finish(vec![(0, zero), (1, one)]).unwrap()
+    };
+    let both = gather(figures(1.0, Some(2.0)), figures(3.0, Some(4.0)));
+    assert_eq!((both.loss, both.entropy, both.kl), (2.0, Some(3.0), None));
+    let one = gather(figures(1.0, None), figures(3.0, Some(4.0)));
+    assert_eq!(one.entropy, Some(4.0), "of the rank that says it");
+    assert_eq!(gather(figures(1.0, None), figures(3.0, None)).entropy, None);
 }
 
 #[test]

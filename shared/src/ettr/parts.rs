@@ -7,7 +7,7 @@
 //!  training  one training-bearing interval of the running step
 //! ```
 use super::window::{CHUNK, Ends};
-use super::{Interval, Ledger, Rolled};
+use super::{Interval, Ledger, Rolled, Spent};
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +39,9 @@ pub struct Sums {
     rolled: Rolled,
     rolled_before: Rolled,
     ahead: f64,
+    /// None in what a former build wrote: its time is in no slice.
+    #[serde(default)]
+    spent: Spent,
 }
 
 /// What the seconds of a chunk counted.
@@ -101,6 +104,7 @@ impl Ledger {
             rolled: sums.rolled,
             rolled_before: sums.rolled_before,
             ahead: sums.ahead,
+            spent: sums.spent,
             ..ledger
         })
     }
@@ -153,6 +157,7 @@ impl Ledger {
             rolled: self.rolled,
             rolled_before: self.rolled_before,
             ahead: self.ahead,
+            spent: self.spent.clone(),
         }
     }
 

@@ -54,6 +54,9 @@ pub struct ReportArgs {
     /// the way
     #[arg(long, value_name = "N", conflicts_with_all = ["steps", "html", "points", "ascii"])]
     pub step: Option<u64>,
+    /// Only this incident, as Markdown: what failed, what was done, timings, what followed, earlier ones of its kind, evidence
+    #[arg(long, value_name = "N", conflicts_with_all = ["step", "steps", "html", "points", "ascii"])]
+    pub incident: Option<u64>,
     /// Write it as one HTML page that needs nothing else: charts, incidents, configuration
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,

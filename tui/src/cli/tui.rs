@@ -23,6 +23,9 @@ pub struct TuiArgs {
     /// Leave the mouse to the terminal
     #[arg(long)]
     pub no_mouse: bool,
+    /// Do not ring the terminal's bell, nor have it notify, for alarms and incidents
+    #[arg(long)]
+    pub no_bell: bool,
     /// Write all that the daemon says to this file, to be played again with --replay
     #[arg(long, value_name = "FILE", conflicts_with = "replay")]
     pub record: Option<PathBuf>,
@@ -51,8 +54,8 @@ pub struct PictureArgs {
     /// Seconds from the recording's begin [default: its end]
     #[arg(long, value_name = "SECONDS", requires = "svg")]
     pub frame: Option<f64>,
-    /// Screen by its number
-    #[arg(long, value_name = "N", requires = "svg", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=8))]
+    /// Screen by its digit
+    #[arg(long, value_name = "N", requires = "svg", default_value = "1", value_parser = clap::value_parser!(u8).range(0..=9))]
     pub screen: u8,
     /// Columns and lines
     #[arg(long, value_name = "COLUMNSxLINES", requires = "svg", default_value = "80x24", value_parser = size)]

@@ -9,6 +9,7 @@ mod control;
 mod doctor;
 mod drill;
 mod events;
+mod export;
 mod inject;
 mod logs;
 mod man;
@@ -96,6 +97,7 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         Command::Inject(inject) => inject::run(&endpoint, &inject, global.json).await,
         Command::Audit(args) => audit::run(&endpoint, &args, global.json).await,
         Command::Report(report) => report::run(&endpoint, &report, global.json).await,
+        Command::Export(command) => export::run(&endpoint, &command, global.json).await,
         Command::Quarantine(engine) => quarantine::run(&endpoint, &engine, true, global.json).await,
         Command::Readmit(engine) => quarantine::run(&endpoint, &engine, false, global.json).await,
         Command::Scale(args) => membership::scale(&endpoint, &args, global.json).await,

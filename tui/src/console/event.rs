@@ -62,6 +62,13 @@ pub enum Event {
         /// Its last lines, or why there are none.
         lines: Result<Vec<String>, String>,
     },
+    /// Figures of committed steps were read.
+    StepsRead {
+        /// Of the job that began then, in Unix ms.
+        started_ms: u64,
+        /// In order; none: the daemon cannot be asked for them.
+        lines: Option<Vec<v1::StepLine>>,
+    },
     /// The store was looked at.
     StoreRead(Box<Stored>),
     /// The drill files that there are.
@@ -146,6 +153,13 @@ pub enum Action {
         /// It runs on the leader's machine.
         on_leader: bool,
     },
+    /// Read the figures of committed steps.
+    ReadSteps {
+        /// Those of later steps than this one.
+        after: u64,
+        /// Of the job that began then, in Unix ms.
+        started_ms: u64,
+    },
     /// Look at the store.
     ReadStore,
     /// Find the drill files.
@@ -156,6 +170,10 @@ pub enum Action {
     EndDrill,
     /// Steer the recording.
     Play(Play),
+    /// Ring the terminal's bell, and have it notify with these words.
+    Ring(String),
+    /// Put this text into the clipboard.
+    Copy(String),
     /// Leave the console.
     Quit(Quit),
 }

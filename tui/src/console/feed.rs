@@ -86,6 +86,22 @@ async fn deliver_phases(
     Ok(())
 }
 
+/// Delivers the figures of the steps after this one, once. One that cannot be reached is asked again.
+pub async fn steps(endpoint: Endpoint, started_ms: u64, after: u64, to: Sender<Event>) {
+    let Ok(mut client) = endpoint.connect().await else {
+        return;
+    };
+    // From the beginning the newest ones are wanted.
+    let after = (after > 0).then_some(after);
+    let request = v1::GetStepsRequest { after };
+    let lines = match client.get_steps(request).await {
+        Ok(reply) => Some(reply.into_inner().lines),
+        Err(status) if status.code() == tonic::Code::Unimplemented => None,
+        Err(_) => return,
+    };
+    let _ = to.send(Event::StepsRead { started_ms, lines }).await;
+}
+
 /// Has the daemon do what the operator confirmed; the answer is a sentence.
 pub async fn act(endpoint: Endpoint, act: Act, to: Sender<Event>) {
     let answer = carry_out(&endpoint, act).await;

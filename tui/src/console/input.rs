@@ -1,4 +1,5 @@
 //! What a screen is told.
+use super::dialogs::palette::Offer;
 use super::event::Event;
 use super::ui::Spot;
 use crossterm::event::KeyCode;
@@ -18,6 +19,8 @@ pub enum Input {
     Look,
     /// A status came.
     Heard,
+    /// It asked for what there is to do ([`Effect::Offer`](super::screen::Effect::Offer)).
+    Offered(Vec<Offer>),
     /// What it asked for has come; also while it is not on top.
     News(Event),
     /// Esc was pressed on another screen, which ends a search here too.

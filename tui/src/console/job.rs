@@ -1,6 +1,7 @@
 //! What is known of the job: its last status, its journal, and what was seen of it over time.
 use super::flow::Flow;
 use super::history::History;
+use super::steps::Steps;
 use crate::ending::is_over;
 use robust_proto::v1;
 use std::collections::VecDeque;
@@ -18,6 +19,7 @@ pub struct Job {
     events: VecDeque<v1::Event>,
     history: History,
     flow: Flow,
+    steps: Steps,
     /// Name and start of the job whose events are kept.
     known: Option<(String, u64)>,
     /// Length of the run, fixed when it ended.
@@ -45,9 +47,11 @@ impl Job {
             self.events.clear();
             self.history = History::default();
             self.flow = Flow::default();
+            self.steps = Steps::default();
         }
         self.history.observe(&status);
         self.flow.observe(&status);
+        self.steps.observe(&status);
         self.status = Some(status);
         self.heard_at = now;
         other
@@ -105,6 +109,21 @@ impl Job {
     /// How fast engines generated, as far as it was seen.
     pub fn flow(&self) -> &Flow {
         &self.flow
+    }
+
+    /// Figures of its steps, as far as they are known.
+    pub fn steps(&self) -> &Steps {
+        &self.steps
+    }
+
+    /// Takes in figures of steps of the job that began then; none: its daemon cannot be asked.
+    pub fn steps_told(&mut self, started_ms: u64, lines: Option<Vec<v1::StepLine>>) {
+        let same = self.status.as_ref().map(|s| s.started_ms) == Some(started_ms);
+        match lines {
+            _ if !same => {}
+            Some(lines) => self.steps.told(lines),
+            None => self.steps.never_told(),
+        }
     }
 
     /// How long it ran, up to now or to its end.

@@ -14,11 +14,13 @@
 //! One channel orders everything, so a session is a list of events and can be replayed in a test.
 //! What comes from the daemon can be recorded to a file and played again ([`record`], [`replay`]).
 mod act;
+mod advice;
 pub mod bench;
 
 mod dialogs;
 mod drilling;
 mod drills;
+mod escapes;
 mod event;
 mod feed;
 mod flow;
@@ -27,6 +29,7 @@ mod history;
 mod input;
 mod inputs;
 mod job;
+mod key;
 mod line;
 mod logs;
 mod names;
@@ -37,6 +40,7 @@ mod runner;
 mod screen;
 mod screens;
 mod state;
+mod steps;
 mod stored;
 mod table;
 mod terminal;

@@ -1,6 +1,6 @@
 //! Screens and tables by name.
 
-/// The screens by name; each has a digit.
+/// The screens by name; each has a digit, the last one 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScreenId {
     /// The job at a glance.
@@ -19,11 +19,15 @@ pub enum ScreenId {
     Nodes,
     /// Rehearsed faults.
     Drills,
+    /// How the steps' figures go.
+    Training,
+    /// Where the job's time went.
+    Time,
 }
 
 impl ScreenId {
-    /// In the order of their keys, from 1.
-    pub const ALL: [ScreenId; 8] = [
+    /// In the order of their keys, from 1 to 9 and 0.
+    pub const ALL: [ScreenId; 10] = [
         ScreenId::Overview,
         ScreenId::Roles,
         ScreenId::Timeline,
@@ -32,6 +36,8 @@ impl ScreenId {
         ScreenId::Incidents,
         ScreenId::Nodes,
         ScreenId::Drills,
+        ScreenId::Training,
+        ScreenId::Time,
     ];
 
     /// Its name on the tab bar.
@@ -45,13 +51,46 @@ impl ScreenId {
             ScreenId::Incidents => "Incidents",
             ScreenId::Nodes => "Nodes",
             ScreenId::Drills => "Drills",
+            ScreenId::Training => "Training",
+            ScreenId::Time => "Time",
+        }
+    }
+
+    /// Its name on the tab bar where those of all do not fit.
+    pub fn short(self) -> &'static str {
+        match self {
+            ScreenId::Overview => "Over",
+            ScreenId::Roles => "Roles",
+            ScreenId::Timeline => "Line",
+            ScreenId::Weights => "Wgts",
+            ScreenId::Store => "Store",
+            ScreenId::Incidents => "Incid",
+            ScreenId::Nodes => "Nodes",
+            ScreenId::Drills => "Drills",
+            ScreenId::Training => "Train",
+            ScreenId::Time => "Time",
+        }
+    }
+
+    /// Its digit.
+    pub fn key(self) -> char {
+        match self {
+            ScreenId::Overview => '1',
+            ScreenId::Roles => '2',
+            ScreenId::Timeline => '3',
+            ScreenId::Weights => '4',
+            ScreenId::Store => '5',
+            ScreenId::Incidents => '6',
+            ScreenId::Nodes => '7',
+            ScreenId::Drills => '8',
+            ScreenId::Training => '9',
+            ScreenId::Time => '0',
         }
     }
 
     /// The screen of a digit.
     pub fn of_key(key: char) -> Option<ScreenId> {
-        let number = key.to_digit(10)? as usize;
-        ScreenId::ALL.get(number.checked_sub(1)?).copied()
+        ScreenId::ALL.into_iter().find(|screen| screen.key() == key)
     }
 
     /// The one so many places to the right, around the end.

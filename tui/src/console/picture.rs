@@ -233,9 +233,10 @@ mod tests {
 
     #[test]
     fn every_screen_is_drawn_in_the_size_that_is_asked_for() {
-        for (screen, title) in (1..=8).zip(super::super::names::ScreenId::ALL) {
+        for screen in super::super::names::ScreenId::ALL {
+            let (title, screen) = (screen.title(), screen.key());
             let svg = picture(&["--screen", &screen.to_string(), "--size", "100x30"]).unwrap();
-            let title = format!("{screen} {}", title.title());
+            let title = format!("{screen} {title}");
             assert!(words(&svg).contains(&title), "{title}: {svg}");
             // 100 cells of 8.4 and 30 of 18, and the margins.
             assert!(svg.contains("viewBox=\"0 0 864.0 564.0\""), "{svg}");

@@ -66,6 +66,8 @@ pub async fn run(global: &Global, args: TuiArgs) -> Result<(), CliError> {
         read_only: args.read_only,
         records: args.record.is_some(),
         exit_when_done: args.exit_when_done,
+        // What was an alarm then is none now.
+        bell: !args.no_bell && args.replay.is_none(),
     });
     let record = args.record.as_deref();
     let recorder = record.map(|path| Recorder::create(path, unix_ms(), endpoint.place()));
@@ -139,7 +141,7 @@ impl Runner {
         let mut changed = true;
         loop {
             for action in actions.drain(..) {
-                if let Some(quit) = self.execute(action) {
+                if let Some(quit) = self.execute(action, terminal) {
                     return Ok(quit);
                 }
             }
@@ -214,7 +216,7 @@ impl Runner {
         actions
     }
 
-    fn execute(&mut self, action: Action) -> Option<Quit> {
+    fn execute(&mut self, action: Action, terminal: &mut Terminal) -> Option<Quit> {
         match action {
             Action::Quit(quit) => return Some(quit),
             // What was said over the next connection is in the recording.
@@ -240,6 +242,10 @@ impl Runner {
                     let _ = to.send(Event::LogRead { who, lines }).await;
                 });
             }
+            Action::ReadSteps { after, started_ms } => {
+                let (endpoint, to) = (self.endpoint.clone(), self.to.clone());
+                tokio::spawn(feed::steps(endpoint, started_ms, after, to));
+            }
             Action::ReadStore => {
                 let (endpoint, to) = (self.endpoint.clone(), self.to.clone());
                 tokio::spawn(async move {
@@ -260,6 +266,8 @@ impl Runner {
                 }
             }
             Action::Play(play) => self.steer(play),
+            Action::Ring(text) => terminal.ring(&text),
+            Action::Copy(text) => terminal.copy(&text),
         }
         None
     }

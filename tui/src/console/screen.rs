@@ -7,8 +7,11 @@
 //!             Common ──► Screen::draw, Screen::hints       what all of them see; nothing is changed
 //! ```
 use super::event::Action;
+use super::key::Key;
+use super::names::ScreenId;
 use super::state::Common;
 use super::ui::Drawn;
+use crossterm::event::KeyCode;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use std::fmt::Debug;
@@ -26,6 +29,11 @@ pub trait Screen: Debug {
     /// What the last line and the help say of it. Below a dialog they speak of the screen.
     fn hints<'a>(&'a self, _common: &'a Common) -> Hints<'a> {
         Hints::default()
+    }
+
+    /// Why one of its own keys would do nothing now, in the words with which it refuses; the palette says so beside it.
+    fn refuses(&self, _key: KeyCode, _common: &Common) -> Option<String> {
+        None
     }
 }
 
@@ -45,6 +53,12 @@ pub enum Effect {
     Open(Box<dyn Screen>),
     /// The dialog away.
     Close,
+    /// This screen on top.
+    Show(ScreenId),
+    /// The same as if the operator pressed this key, with no dialog open.
+    Press(KeyCode),
+    /// The dialog is told what there is to do, and what of it cannot be done now ([`Input::Offered`]).
+    Offer,
 }
 
 impl Effect {
@@ -53,18 +67,23 @@ impl Effect {
         let (text, good) = (text.into(), false);
         Effect::Tell { text, good }
     }
-}
 
-/// A key and what it does.
-pub type Help = (&'static str, &'static str);
+    /// The sentence, where this is one on why something is not done.
+    pub fn refusal(self) -> Option<String> {
+        match self {
+            Effect::Tell { text, good: false } => Some(text),
+            _ => None,
+        }
+    }
+}
 
 /// What is said of a screen by others.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hints<'a> {
     /// Keys that it has and not every screen, for the help.
-    pub own: &'static [&'static [Help]],
-    /// The most useful ones, for the last line; help and quit at the end.
-    pub most: &'static [Help],
+    pub own: &'static [&'static [Key]],
+    /// The most useful ones, for the last line; palette, help and quit at the end.
+    pub most: &'static [Key],
     /// What is being typed, after the words that say for what: it gets every key.
     pub typing: Option<(&'static str, &'a str)>,
     /// Only rows with these words are shown.

@@ -1,8 +1,9 @@
 //! The terminal: taken, and given back however the console ends.
+use super::escapes;
 use crossterm::event::{DisableMouseCapture, EnableMouseCapture};
 use crossterm::execute;
 use ratatui::DefaultTerminal;
-use std::io::stdout;
+use std::io::{Write as _, stdout};
 
 /// The terminal while the console has it; dropping this gives it back.
 pub struct Terminal {
@@ -25,6 +26,16 @@ impl Terminal {
         }
         Ok(Terminal { screen })
     }
+
+    /// Rings, and has the terminal notify whoever does not look at it.
+    pub fn ring(&mut self, text: &str) {
+        say(&escapes::notification(text));
+    }
+
+    /// Puts a text into the clipboard of whoever looks at it.
+    pub fn copy(&mut self, text: &str) {
+        say(&escapes::clipboard(text));
+    }
 }
 
 impl Drop for Terminal {
@@ -32,6 +43,13 @@ impl Drop for Terminal {
         let _ = execute!(stdout(), DisableMouseCapture);
         ratatui::restore();
     }
+}
+
+/// Between two frames, which are written whole. A terminal that cannot be written to is found out by the next one.
+fn say(sequence: &str) {
+    let mut out = stdout();
+    let _ = out.write_all(sequence.as_bytes());
+    let _ = out.flush();
 }
 
 #[cfg(test)]

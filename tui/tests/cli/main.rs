@@ -3,6 +3,7 @@
 mod acts;
 mod alone;
 mod authority;
+mod boards;
 mod control;
 mod doctor;
 mod errors;

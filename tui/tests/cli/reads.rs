@@ -303,3 +303,32 @@ fn a_step_lists_what_entered_it_and_ends_with_1_where_records_contradict_each_ot
     let output = run(dir.path(), &["report", "--step", "7"]);
     assert_eq!(output.status.code(), Some(4), "it is not committed");
 }
+
+#[test]
+fn an_incident_is_reported_as_markdown_and_one_that_is_not_there_is_an_error() {
+    let (dir, _fake, _server) = daemon(Book {
+        status: status(),
+        ..Default::default()
+    });
+    let output = run(dir.path(), &["report", "--incident", "3"]);
+    assert!(output.status.success(), "{}", err(&output));
+    let text = out(&output);
+    for part in [
+        "# Incident 3 of arith: trainer-1, exit\n",
+        "- **Seen:** killed by SIGKILL\n",
+        "| reconnect | 410 ms |\n",
+        "- **Fingerprint:** ",
+    ] {
+        assert!(text.contains(part), "`{part}` is missing in\n{text}");
+    }
+    let output = run(dir.path(), &["report", "--incident", "3", "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["id"], 3);
+    let output = run(dir.path(), &["report", "--incident", "9"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        err(&output).contains("there is no incident 9"),
+        "{}",
+        err(&output)
+    );
+}

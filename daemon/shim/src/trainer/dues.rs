@@ -174,10 +174,14 @@ impl Dues {
     }
 }
 
-/// A figure that the program did not tell is 0.
+/// A figure, if the program told it.
+fn told(figures: &Figures, name: &str) -> Option<f64> {
+    figures.get(name).and_then(|text| text.parse().ok())
+}
+
+/// One that the program did not tell is 0.
 fn figure(figures: &Figures, name: &str) -> f64 {
-    let text = figures.get(name);
-    text.and_then(|text| text.parse().ok()).unwrap_or(0.0)
+    told(figures, name).unwrap_or(0.0)
 }
 
 fn update(figures: &Figures) -> UpdateReply {
@@ -185,9 +189,9 @@ fn update(figures: &Figures) -> UpdateReply {
     UpdateReply {
         loss: of("loss"),
         grad_norm: of("grad_norm"),
-        clip_fraction: of("clip_fraction"),
-        entropy: of("entropy"),
-        kl: of("kl"),
+        clip_fraction: told(figures, "clip_fraction"),
+        entropy: told(figures, "entropy"),
+        kl: told(figures, "kl"),
     }
 }
 

@@ -74,6 +74,61 @@ impl Snapshot {
         for (name, help, value) in plain {
             sheet.gauge(name, help, value)?;
         }
+        self.training(sheet)
+    }
+
+    /// How the last committed step's training went. What the trainer does not say has no series.
+    fn training(&self, sheet: &mut Sheet<'_>) -> fmt::Result {
+        let Some(step) = &self.status.last_step else {
+            return Ok(());
+        };
+        let flat = step.flat_groups.zip(step.groups);
+        let flat = flat.map(|(flat, groups)| f64::from(flat) / f64::from(groups.max(1)));
+        let rows = [
+            (
+                "training_loss",
+                "Loss of the last committed step.",
+                Some(step.loss),
+            ),
+            (
+                "training_grad_norm",
+                "Norm of the last committed step's gradient before clipping.",
+                Some(step.grad_norm),
+            ),
+            (
+                "training_entropy_nats",
+                "Mean entropy of the policy, where the trainer says it. Falling to 0: it explores no more.",
+                step.entropy,
+            ),
+            (
+                "training_kl_nats",
+                "Mean divergence from the old policy, or from the reference where there is one, where the trainer says it.",
+                step.kl,
+            ),
+            (
+                "training_clip_ratio",
+                "Share of tokens whose ratio was clipped, where the trainer says it.",
+                step.clip_fraction,
+            ),
+            (
+                "training_flat_groups_ratio",
+                "Share of groups whose rewards are all the same: they teach nothing.",
+                flat,
+            ),
+            (
+                "training_length_tokens",
+                "Mean number of tokens generated for a trajectory of the last committed step.",
+                step.mean_length,
+            ),
+            (
+                "training_staleness_versions",
+                "Versions from the oldest weights used for the last committed step to the newest.",
+                Some(step.staleness as f64),
+            ),
+        ];
+        for (name, help, value) in rows {
+            sheet.gauges(name, help, value.map(|value| (Labels::new(), value)))?;
+        }
         Ok(())
     }
 

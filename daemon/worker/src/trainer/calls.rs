@@ -170,9 +170,9 @@ impl Work {
         Ok(UpdateReply {
             loss,
             grad_norm: adam.grad_norm,
-            clip_fraction,
-            entropy,
-            kl,
+            clip_fraction: Some(clip_fraction),
+            entropy: Some(entropy),
+            kl: Some(kl),
         })
     }
 

@@ -70,6 +70,29 @@ pub struct StepMetrics {
     pub tokens: u64,
     /// Steps between the oldest weights used in the batch and the newest (off-policy distance).
     pub staleness: u64,
+    /// What else is known of how the training goes.
+    #[serde(default)]
+    pub health: Health,
+}
+
+/// How a step's training went. None: the trainer does not say it, nobody can know it, or a build before this one
+/// committed the step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Health {
+    /// Share of tokens whose ratio was clipped, in 0..=1.
+    pub clip_fraction: Option<f64>,
+    /// Mean entropy of the policy, in nats.
+    pub entropy: Option<f64>,
+    /// Mean divergence from the old policy, or from the reference where there is one, in nats.
+    pub kl: Option<f64>,
+    /// Groups that it trained on.
+    pub groups: Option<u32>,
+    /// Of those, whose rewards are all the same: they teach nothing.
+    pub flat_groups: Option<u32>,
+    /// Mean number of tokens generated for a trajectory that it trained on.
+    pub mean_length: Option<f64>,
+    /// Tokens generated for the longest one.
+    pub longest: Option<u64>,
 }
 
 impl StepMetrics {

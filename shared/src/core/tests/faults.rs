@@ -1,5 +1,6 @@
 //! Faults of each role, late and repeated messages, and restarts of the daemon.
 use super::*;
+use crate::ettr::Slice;
 use crate::phase::Phase;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -205,6 +206,29 @@ fn ettr_counts_the_rollouts_share_while_the_trainer_recovers_and_goodput_less() 
             .iter()
             .any(|l| l.contains("TrainerRecovers") && l.contains("value: 0.6"))
     );
+}
+
+#[test]
+fn every_instant_of_a_run_with_a_fault_is_in_one_slice() {
+    let mut w = started(Mode::Async, 8);
+    w.until("training", LONG, |w| in_phase(w, Phase::Update));
+    w.kill(T0);
+    w.run_to_end();
+    let spent = w.core.view(w.now).spent;
+    let job = spent.windows.last().unwrap();
+    let sum: Duration = job.slices.iter().map(|(_, time)| *time).sum();
+    assert_eq!(sum, job.to.since(job.from), "{job:?}");
+    let of = |slice| {
+        let found = job.slices.iter().find(|(known, _)| *known == slice);
+        found.map_or(Duration::ZERO, |(_, time)| *time)
+    };
+    for slice in [Slice::Useful, Slice::Restart, Slice::Replayed] {
+        assert!(of(slice) > Duration::ZERO, "{slice:?}: {job:?}");
+    }
+    let incident = w.incidents().pop().unwrap();
+    let took = incident.resumed.unwrap().since(incident.verdict);
+    let back = of(Slice::Restart) + of(Slice::Reconnect);
+    assert!(back >= took, "{back:?} of {took:?}");
 }
 
 #[test]

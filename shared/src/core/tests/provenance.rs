@@ -163,6 +163,15 @@ fn a_trajectory_that_a_former_build_had_under_way_has_no_count_that_nobody_made(
 }
 
 #[test]
+fn figures_of_a_former_build_are_read_and_what_it_did_not_keep_is_not_said() {
+    let mut value = serde_json::to_value(StepMetrics::default()).unwrap();
+    value.as_object_mut().unwrap().remove("health").unwrap();
+    let read: StepMetrics = serde_json::from_value(value).unwrap();
+    assert_eq!(read.health, crate::core::Health::default());
+    assert_eq!(read.health.entropy, None);
+}
+
+#[test]
 fn a_record_of_a_former_build_is_read_and_says_nothing_of_it() {
     let record = Record::Committed {
         step: Step(1),

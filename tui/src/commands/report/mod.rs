@@ -10,6 +10,7 @@ mod colours;
 mod escape;
 mod gantt;
 mod html;
+mod incident;
 mod incidents;
 mod run;
 mod sections;
@@ -18,6 +19,7 @@ mod step;
 mod tests;
 mod text;
 
+pub use sections::keys;
 pub use text::cut;
 
 use super::{put, put_json};
@@ -36,6 +38,9 @@ use tokio_stream::StreamExt as _;
 pub async fn run(endpoint: &Endpoint, args: &ReportArgs, json: bool) -> Result<(), CliError> {
     if let Some(step) = args.step {
         return step::run(endpoint, step, json).await;
+    }
+    if let Some(id) = args.incident {
+        return incident::run(endpoint, id, json).await;
     }
     let mut client = endpoint.connect().await?;
     let mut report = endpoint
@@ -60,7 +65,7 @@ pub async fn run(endpoint: &Endpoint, args: &ReportArgs, json: bool) -> Result<(
 }
 
 /// All parts as one; reading a long run takes the daemon its time.
-async fn history(
+pub async fn history(
     client: &mut Client,
     endpoint: &Endpoint,
     cells: u32,

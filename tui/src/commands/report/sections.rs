@@ -179,16 +179,22 @@ pub fn hosting(run: &Run<'_>) -> String {
 
 /// The job in force, a key a line.
 pub fn config(text: &str) -> String {
-    let Ok(job) = serde_json::from_str::<Value>(text) else {
+    let Some(rows) = keys(text) else {
         return "<p>It is not known.</p>".to_owned();
     };
-    let mut rows = Vec::new();
-    flatten(&job, String::new(), &mut rows);
     let row = |(key, value): &(String, String)| {
         format!("<tr><td>{}</td><td>{}</td></tr>\n", esc(key), esc(value))
     };
     let rows: String = rows.iter().map(row).collect();
     format!("<div class=\"scroll\"><table class=\"config\">{rows}</table></div>")
+}
+
+/// Keys of a job, which is JSON, with their values; none where it is not known.
+pub fn keys(text: &str) -> Option<Vec<(String, String)>> {
+    let job = serde_json::from_str::<Value>(text).ok()?;
+    let mut rows = Vec::new();
+    flatten(&job, String::new(), &mut rows);
+    Some(rows)
 }
 
 /// Keys as in a job file; what is not set is left out.

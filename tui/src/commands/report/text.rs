@@ -284,8 +284,14 @@ pub fn steps(r: &v1::Report) -> Table {
         ">GRAD NORM",
         ">TOKENS",
         ">STALENESS",
+        ">ENTROPY",
+        ">KL",
+        ">CLIPPED",
+        ">FLAT",
+        ">LENGTH",
         ">TIME",
     ]);
+    let told = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |v| format!("{v:.4}"));
     for s in &r.step_lines {
         table.row([
             s.step.to_string(),
@@ -295,6 +301,15 @@ pub fn steps(r: &v1::Report) -> Table {
             format!("{:.3}", s.grad_norm),
             s.tokens.to_string(),
             s.staleness.to_string(),
+            told(s.entropy),
+            told(s.kl),
+            told(s.clip_fraction),
+            match s.flat_groups.zip(s.groups) {
+                Some((flat, groups)) => format!("{flat}/{groups}"),
+                None => "-".to_owned(),
+            },
+            s.mean_length
+                .map_or_else(|| "-".to_owned(), |v| format!("{v:.1}")),
             millis(s.seconds * 1000.0),
         ]);
     }

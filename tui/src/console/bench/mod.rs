@@ -192,8 +192,7 @@ fn watching(screen: ScreenId, instances: u32) -> State {
         let event = Box::new(event);
         let _ = state.handle(now, Event::Logged { link: 1, event });
     }
-    let digit = char::from_digit(screen as u32 + 1, 10).unwrap_or('1');
-    let key = KeyEvent::new(KeyCode::Char(digit), KeyModifiers::NONE);
+    let key = KeyEvent::new(KeyCode::Char(screen.key()), KeyModifiers::NONE);
     let _ = state.handle(now, Event::Key(key));
     let stored = Stored {
         at: state.common().now,

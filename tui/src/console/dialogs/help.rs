@@ -1,7 +1,8 @@
 //! The help: what the keys do, those of the screen first.
 use super::sheet::{self, Sheet, WIDE};
+use crate::console::key::{EVERYWHERE, Key, PLAYING};
 use crate::console::names::ScreenId;
-use crate::console::screen::{Effect, Help, Input, Screen};
+use crate::console::screen::{Effect, Input, Screen};
 use crate::console::state::Common;
 use crate::console::ui::{Drawn, wrapped};
 use crossterm::event::KeyCode;
@@ -9,49 +10,25 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-/// The keys of every screen.
-const EVERYWHERE: [Help; 13] = [
-    ("1 to 8, Tab", "another screen"),
-    ("j k g G PgUp PgDn", "select a row"),
-    ("/", "filter the table; Esc ends it"),
-    ("< > =", "sort by another column, turn"),
-    ("[ ]", "scroll the lower half"),
-    ("P", "pause the job, or go on"),
-    ("T", "restart the whole task"),
-    ("s", "end the job and its daemon"),
-    ("r", "reach for a lost daemon now"),
-    ("y Enter, n Esc", "yes, no in a dialog"),
-    ("mouse", "tabs, rows, headings, wheel"),
-    ("?", "this help"),
-    ("q Ctrl-C", "leave the console; the job goes on"),
-];
-
-/// Those of a recording.
-const PLAYING: [Help; 3] = [
-    ("Space", "pause the recording, or go on"),
-    ("{ }", "10 s back, on"),
-    ("( )", "half, twice the speed"),
-];
-
 /// The keys on a screen.
 #[derive(Debug)]
 pub struct KeyHelp {
     screen: ScreenId,
     /// Those that it has and not every screen.
-    own: &'static [&'static [Help]],
+    own: &'static [&'static [Key]],
     /// The first line that is wanted; at the end the last ones stay.
     first: usize,
 }
 
 impl KeyHelp {
     /// From its beginning.
-    pub fn of(screen: ScreenId, own: &'static [&'static [Help]]) -> KeyHelp {
+    pub fn of(screen: ScreenId, own: &'static [&'static [Key]]) -> KeyHelp {
         let first = 0;
         KeyHelp { screen, own, first }
     }
 
     /// All of them, also those that there is no room for.
-    pub fn keys(&self, playing: bool) -> Vec<Help> {
+    pub fn keys(&self, playing: bool) -> Vec<Key> {
         let mut keys = self.own.concat();
         if playing {
             keys.extend(PLAYING);
@@ -103,9 +80,9 @@ impl Screen for KeyHelp {
 }
 
 /// A key, and beside it what it does.
-fn of_key((key, does): &Help, room: usize) -> Vec<String> {
-    let parts = wrapped(does, room.saturating_sub(19));
-    let keys = std::iter::once(*key).chain(std::iter::repeat(""));
+fn of_key(key: &Key, room: usize) -> Vec<String> {
+    let parts = wrapped(key.does(), room.saturating_sub(19));
+    let keys = std::iter::once(key.name()).chain(std::iter::repeat(""));
     let lines = keys.zip(parts);
     lines
         .map(|(key, part)| format!("{key:<18} {part}"))

@@ -5,10 +5,12 @@
 //!   I ──► Menu ──Enter──► Prompt ──Enter──► Ask ──yes──► Action::Do
 //!   S, U ────────────────────┘               │
 //!   K, H, L, Q, R, P, ... ───────────────────┘
+//!   : ──► Palette ──Enter──► the same as by the key
 //! ```
 pub mod ask;
 pub mod help;
 pub mod menu;
+pub mod palette;
 pub mod prompt;
 mod replaced;
 mod sheet;

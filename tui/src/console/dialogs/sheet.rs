@@ -35,11 +35,30 @@ pub struct Sheet<'a> {
 }
 
 impl Sheet<'_> {
-    /// Draws it.
+    /// Draws it, with lines that are broken where they are too long.
     pub fn draw(&self, look: Look, lines: &[String], area: Rect, buf: &mut Buffer) {
+        let (room, _) = inside(self.width, area);
+        let text = lines.iter().map(|l| Line::raw(l.clone())).collect();
+        self.draw_text(look, (text, rows(lines, room)), area, buf);
+    }
+
+    /// Draws it, with lines that fit and may have a style each.
+    pub fn draw_lines(&self, look: Look, lines: Vec<Line<'_>>, area: Rect, buf: &mut Buffer) {
+        let rows = lines.len();
+        self.draw_text(look, (lines, rows), area, buf);
+    }
+
+    /// The frame, and the text in as many rows as it takes.
+    fn draw_text(
+        &self,
+        look: Look,
+        (text, rows): (Vec<Line<'_>>, usize),
+        area: Rect,
+        buf: &mut Buffer,
+    ) {
         let width = self.width.min(area.width);
         let (room, most) = inside(width, area);
-        let height = rows(lines, room).min(most) as u16 + 2;
+        let height = rows.min(most) as u16 + 2;
         let place = Rect {
             x: area.x + (area.width - width) / 2,
             y: area.y + (area.height - height) / 2,
@@ -58,7 +77,6 @@ impl Sheet<'_> {
             let foot = Line::styled(self.foot.to_owned(), strong);
             block = block.title_bottom(foot.right_aligned());
         }
-        let text: Vec<Line> = lines.iter().map(|l| Line::raw(l.clone())).collect();
         // What fits keeps its indentation, which wrapping takes.
         let fits = text.iter().all(|line| line.width() <= room);
         let text = match fits {

@@ -1,6 +1,6 @@
 //! Keys, or the answer to the last action.
 use crate::console::event::Playback;
-use crate::console::screen::Help;
+use crate::console::key::Key;
 use crate::console::state::State;
 use crate::console::ui::look::Tone;
 use crate::console::ui::{put, put_ends};
@@ -47,7 +47,7 @@ pub fn draw(state: &State, area: Rect, buf: &mut Buffer) {
     };
     // What is at the right says more than a hint.
     let room = usize::from(area.width).saturating_sub(right.chars().count());
-    for (key, does) in fitting(hints.most, room) {
+    for (key, does) in fitting(hints.most, room).iter().map(Key::short) {
         spans.push(Span::styled(key, look.strong().patch(look.accent())));
         spans.push(Span::styled(format!(" {does}   "), look.faint()));
     }
@@ -60,15 +60,16 @@ pub fn draw(state: &State, area: Rect, buf: &mut Buffer) {
     );
 }
 
-/// The hints that there is room for; help and quit are the last to go.
-fn fitting(hints: &[Help], width: usize) -> Vec<Help> {
+/// The hints that there is room for; palette, help and quit are the last to go.
+fn fitting(hints: &[Key], width: usize) -> Vec<Key> {
+    const KEPT: usize = 3;
     let mut kept = hints.to_vec();
-    let cells = |kept: &[Help]| -> usize {
-        let one = |(key, does): &Help| key.len() + does.len() + 4;
-        kept.iter().map(one).sum()
+    let cells = |kept: &[Key]| -> usize {
+        let one = |(key, does): (&str, &str)| key.len() + does.len() + 4;
+        kept.iter().map(|key| one(key.short())).sum()
     };
-    while kept.len() > 2 && cells(&kept) > width + 2 {
-        kept.remove(kept.len() - 3);
+    while kept.len() > KEPT && cells(&kept) > width + 2 {
+        kept.remove(kept.len() - KEPT - 1);
     }
     kept
 }

@@ -79,10 +79,10 @@ pub fn has_banner(sight: &Sight) -> bool {
         !(s.reason.is_empty() && s.alarms.is_empty() && s.armed.is_empty()) || s.pause.is_some()
     };
     let said = sight.job.status().is_some_and(says);
-    matches!(sight.link, Link::Lost { .. }) || sight.job.is_over() || said
+    matches!(sight.link, Link::Lost { .. }) || sight.job.is_over() || said || sight.advice.is_some()
 }
 
-/// Daemon lost, job over, an alarm, or what an operator left behind.
+/// Daemon lost, job over, an alarm, what an operator left behind, or what one could do.
 pub fn draw_banner(sight: &Sight, s: &v1::Status, area: Rect, buf: &mut Buffer) {
     if area.is_empty() {
         return;
@@ -107,13 +107,21 @@ pub fn draw_banner(sight: &Sight, s: &v1::Status, area: Rect, buf: &mut Buffer) 
             (texts.join("; "), look.alarm())
         }
         // What a starting job waits for, such as the warm-up of its model, is a reason too.
-        _ => (left_behind(sight, s), look.tone(Tone::Warn)),
+        _ => match (left_behind(sight, s), &sight.advice) {
+            (left, Some(advice)) if left.is_empty() => {
+                // A sign and the spaces around it stand before it.
+                let room = usize::from(area.width).saturating_sub(3);
+                (advice.line(room), look.accent())
+            }
+            (left, _) => (left, look.tone(Tone::Warn)),
+        },
     };
     let warns = !s.alarms.is_empty() || !s.armed.is_empty();
     let sign = match &sight.link {
         Link::Lost { .. } if !sight.job.is_over() => look.sign("warn"),
         _ if !sight.job.is_over() && warns => look.sign("warn"),
         _ if !sight.job.is_over() && s.pause.is_some() => look.sign("paused"),
+        _ if sight.advice.is_some() && s.reason.is_empty() => look.sign("advice"),
         _ => look.sign(&s.state),
     };
     buf.set_style(area, style);

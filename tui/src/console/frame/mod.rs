@@ -4,7 +4,7 @@
 //! ```text
 //!  tabs     1 line: the screens and their keys
 //!  header   2 lines: job, state, age of data; step gauge, version, reward
-//!  banner   0 or 1: daemon lost, job over, an alarm
+//!  banner   0 or 1: daemon lost, job over, an alarm, what an operator left behind, an advice
 //!  body     the screen (`Screen::draw`), and a dialog over all of it
 //!  footer   keys, what is being typed, or the answer to the last action
 //! ```

@@ -1,8 +1,9 @@
 //! The catalogue of drills, what the selected one does, and how the last run went.
 use crate::console::drills::{DrillEnd, DrillFile, DrillRun, verdicts};
 use crate::console::event::{Action, Event};
+use crate::console::key::{self, Key};
 use crate::console::names::TableId;
-use crate::console::screen::{Effect, Help, Hints, Input, Screen};
+use crate::console::screen::{Effect, Hints, Input, Screen};
 use crate::console::state::{Common, Sight};
 use crate::console::table::{Cell, Column, Spec, Table, figures, words};
 use crate::console::ui::scroll::Scroll;
@@ -15,10 +16,14 @@ use ratatui::style::Style;
 use ratatui::text::Line;
 
 /// Its keys.
-const KEYS: [Help; 2] = [
-    ("Enter", "run the selected drill, on jobs of its own"),
-    ("X", "end the drill that runs"),
-];
+const KEYS: [Key; 2] = [RUN, END];
+const RUN: Key = Key::act(
+    "Enter",
+    KeyCode::Enter,
+    "run",
+    "run the selected drill, on jobs of its own",
+);
+const END: Key = Key::act("X", KeyCode::Char('X'), "end", "end the drill that runs");
 
 /// The screen.
 #[derive(Debug)]
@@ -59,25 +64,46 @@ impl Drills {
         Vec::new()
     }
 
-    /// Runs the selected drill, one at a time.
-    fn start(&mut self, sight: &Sight) -> Option<Effect> {
+    /// The drill that runs.
+    fn running(&self) -> Option<&DrillRun> {
+        self.run.as_ref().filter(|run| run.end.is_none())
+    }
+
+    /// The drill that can be run now, one at a time, or why there is none.
+    fn startable(&self, sight: &Sight) -> Result<&DrillFile, String> {
         if sight.read_only || sight.playback.is_some() {
-            return Some(Effect::refuse("this console only reads"));
+            return Err("this console only reads".to_owned());
         }
-        if let Some(running) = self.run.as_ref().filter(|run| run.end.is_none()) {
-            let text = format!("drill {} is still running; X ends it", running.name);
-            return Some(Effect::refuse(text));
+        if let Some(running) = self.running() {
+            return Err(format!(
+                "drill {} is still running; X ends it",
+                running.name
+            ));
         }
-        let file = self.table.chosen(self.files(), sight.look)?;
-        if let Err(problem) = &file.plan {
-            return Some(Effect::refuse(problem));
+        let file = self.table.chosen(self.files(), sight.look);
+        let file = file.ok_or("there is no drill selected")?;
+        match &file.plan {
+            Ok(_) => Ok(file),
+            Err(problem) => Err(problem.clone()),
         }
-        let (run, path) = (
-            DrillRun::new(file.name.clone(), sight.now),
-            file.path.clone(),
-        );
-        self.run = Some(run);
-        Some(Effect::Do(Action::RunDrill(path)))
+    }
+
+    /// Runs the selected drill.
+    fn start(&mut self, sight: &Sight) -> Effect {
+        let (name, path) = match self.startable(sight) {
+            Ok(file) => (file.name.clone(), file.path.clone()),
+            Err(refusal) => return Effect::refuse(refusal),
+        };
+        self.run = Some(DrillRun::new(name, sight.now));
+        Effect::Do(Action::RunDrill(path))
+    }
+
+    /// Ends the one that runs.
+    fn end(&self) -> Effect {
+        match self.running() {
+            Some(_) => Effect::Do(Action::EndDrill),
+            None => Effect::refuse("no drill runs"),
+        }
     }
 }
 
@@ -100,8 +126,8 @@ impl Screen for Drills {
             Input::Shown => vec![Effect::Do(Action::ReadDrills)],
             _ if turned.is_some() || self.scroll.on(&input) => Vec::new(),
             Input::News(news) => self.on_news(news, common.now),
-            Input::Key(KeyCode::Enter) => self.start(common).into_iter().collect(),
-            Input::Key(KeyCode::Char('X')) => vec![Effect::Do(Action::EndDrill)],
+            Input::Key(KeyCode::Enter) => vec![self.start(common)],
+            Input::Key(KeyCode::Char('X')) => vec![self.end()],
             _ => Vec::new(),
         }
     }
@@ -121,7 +147,7 @@ impl Screen for Drills {
                 .draw(lines.collect(), common.look, inner, buf, drawn);
         }
         self.table.draw(files, common, above, buf, drawn);
-        let running = self.run.as_ref().filter(|run| run.end.is_none());
+        let running = self.running();
         let chosen = self.table.chosen(files, common.look);
         let shown = self
             .run
@@ -143,15 +169,24 @@ impl Screen for Drills {
         Hints {
             own: &[&KEYS],
             most: &[
-                ("j/k", "select"),
-                ("Enter", "run"),
-                ("X", "end"),
-                ("[ ]", "scroll"),
-                ("?", "help"),
-                ("q", "quit"),
+                key::SELECT,
+                RUN,
+                END,
+                key::SCROLL,
+                key::PALETTE,
+                key::HELP,
+                key::QUIT,
             ],
             typing: self.table.typing(),
             filter: self.table.filter(),
+        }
+    }
+
+    fn refuses(&self, key: KeyCode, common: &Common) -> Option<String> {
+        match key {
+            KeyCode::Enter => self.startable(common).err(),
+            KeyCode::Char('X') => self.end().refusal(),
+            _ => None,
         }
     }
 }

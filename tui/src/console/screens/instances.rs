@@ -3,11 +3,13 @@
 use crate::console::act::{Act, Life, Strike, Whole};
 use crate::console::dialogs::prompt::{self, Wanted};
 use crate::console::dialogs::{ask, menu};
+use crate::console::key::{self, Key};
 use crate::console::names::TableId;
-use crate::console::screen::{Effect, Help, Hints};
+use crate::console::screen::{Effect, Hints};
 use crate::console::state::{Common, Sight};
 use crate::console::table::{Cell, Column, Spec, Table, figures, words};
 use crate::format::{bytes, count, is_engine, millis_tight, who};
+use crossterm::event::KeyCode;
 use ratatui::style::Style;
 use robust_proto::v1::RoleStatus;
 use robust_shared::fault::Fault;
@@ -17,37 +19,74 @@ pub fn table() -> Table<RoleStatus> {
     Table::new(TableId("instances"), &SPEC)
 }
 
+const KILL: Key = of('K', "K", "kill", "kill the selected instance");
+const FAULT: Key = of(
+    'I',
+    "I",
+    "fault",
+    "any fault that befalls the instance, also armed",
+);
+const RESTART: Key = of(
+    'R',
+    "R",
+    "restart",
+    "restart the selected instance, without a fault",
+);
+
 /// Keys for the selected instance.
-pub const KEYS: [Help; 9] = [
-    ("K", "kill the selected instance"),
-    ("H", "hang it"),
-    ("L", "kill it and lose its slot"),
-    ("I", "all faults that can befall it, also armed"),
-    ("D", "take back a fault armed for it"),
-    ("R", "restart it, without a fault"),
-    ("Q", "an engine out of traffic, or in"),
-    ("S", "scale its role"),
-    ("U", "a new value for its role"),
+pub const KEYS: [Key; 9] = [
+    KILL,
+    of('H', "H", "hang", "hang the selected instance"),
+    of('L', "L", "lose slot", "kill the instance and lose its slot"),
+    FAULT,
+    of(
+        'D',
+        "D",
+        "disarm",
+        "take back a fault armed for the instance",
+    ),
+    RESTART,
+    of(
+        'Q',
+        "Q",
+        "quarantine",
+        "an engine out of traffic, or readmit it",
+    ),
+    of('S', "S", "scale", "scale the role of the selected instance"),
+    of('U', "U", "update", "a new value for the instance's role"),
 ];
+
+const fn of(letter: char, name: &'static str, word: &'static str, does: &'static str) -> Key {
+    Key::act(name, KeyCode::Char(letter), word, does)
+}
 
 /// What is said of a screen with this table.
 pub fn hints(common: &Common) -> Hints<'_> {
     Hints {
         own: &[],
         most: &[
-            ("j/k", "select"),
-            ("K", "kill"),
-            ("I", "fault"),
-            ("R", "restart"),
-            ("P", "pause"),
-            ("/", "filter"),
-            ("s", "stop job"),
-            ("?", "help"),
-            ("q", "quit"),
+            key::SELECT,
+            KILL,
+            FAULT,
+            RESTART,
+            key::PAUSE,
+            key::FILTER,
+            key::STOP,
+            key::PALETTE,
+            key::HELP,
+            key::QUIT,
         ],
         typing: common.instances().typing(),
         filter: common.instances().filter(),
     }
+}
+
+/// Why a key would do nothing to the selected instance.
+pub fn refuses(code: KeyCode, common: &Common) -> Option<String> {
+    let KeyCode::Char(key) = code else {
+        return None;
+    };
+    on_key(key, common).into_iter().find_map(Effect::refusal)
 }
 
 /// What a key does to the selected instance.

@@ -7,7 +7,9 @@ mod nodes;
 mod overview;
 mod roles;
 mod store;
+mod time;
 mod timeline;
+mod training;
 mod weights;
 
 use super::names::ScreenId;
@@ -45,5 +47,7 @@ fn make(id: ScreenId) -> Box<dyn Screen> {
         ScreenId::Incidents => Box::new(incidents::Incidents::default()),
         ScreenId::Nodes => Box::new(nodes::Nodes::default()),
         ScreenId::Drills => Box::new(drills::Drills::default()),
+        ScreenId::Training => Box::new(training::Training::default()),
+        ScreenId::Time => Box::new(time::Spent::default()),
     }
 }

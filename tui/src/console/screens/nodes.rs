@@ -2,8 +2,9 @@
 use crate::console::act::{Act, Whole};
 use crate::console::dialogs::{ask, menu};
 use crate::console::job::Job;
+use crate::console::key::{self, Key};
 use crate::console::names::TableId;
-use crate::console::screen::{Effect, Help, Hints, Input, Screen};
+use crate::console::screen::{Effect, Hints, Input, Screen};
 use crate::console::state::{Common, Sight};
 use crate::console::table::{Cell, Column, Spec, Table, figures, words};
 use crate::console::ui::look::{Look, Tone};
@@ -18,12 +19,35 @@ use ratatui::text::{Line, Span};
 use robust_proto::v1::{NodeStatus, RoleStatus, Slot};
 
 /// Its keys.
-const KEYS: [Help; 4] = [
-    ("C", "cordon the selected node, or uncordon it"),
-    ("D", "drain it: cordon, and restart elsewhere what is there"),
-    ("I", "faults of the node, the leader and its store"),
-    ("R", "restore its first lost slot"),
+const KEYS: [Key; 4] = [
+    CORDON,
+    DRAIN,
+    Key::act(
+        "I",
+        KeyCode::Char('I'),
+        "node fault",
+        "faults of the node, the leader and its store",
+    ),
+    RESTORE,
 ];
+const CORDON: Key = Key::act(
+    "C",
+    KeyCode::Char('C'),
+    "cordon",
+    "cordon the selected node, or uncordon it",
+);
+const DRAIN: Key = Key::act(
+    "D",
+    KeyCode::Char('D'),
+    "drain",
+    "cordon the node, restart its instances elsewhere",
+);
+const RESTORE: Key = Key::act(
+    "R",
+    KeyCode::Char('R'),
+    "restore slot",
+    "restore the node's first lost slot",
+);
 
 /// The screen.
 #[derive(Debug)]
@@ -46,7 +70,10 @@ impl Nodes {
     /// What a key does to the selected node.
     fn on_key(&self, key: char, sight: &Sight) -> Vec<Effect> {
         let Some(node) = self.table.chosen(sight.job.nodes(), sight.look) else {
-            return Vec::new();
+            return match "CDIR".contains(key) {
+                true => vec![Effect::refuse("there is no node selected")],
+                false => Vec::new(),
+            };
         };
         let name = node.name.clone();
         vec![match key {
@@ -115,17 +142,26 @@ impl Screen for Nodes {
         Hints {
             own: &[&KEYS],
             most: &[
-                ("j/k", "select"),
-                ("C", "cordon"),
-                ("D", "drain"),
-                ("R", "restore slot"),
-                ("/", "filter"),
-                ("?", "help"),
-                ("q", "quit"),
+                key::SELECT,
+                CORDON,
+                DRAIN,
+                RESTORE,
+                key::FILTER,
+                key::PALETTE,
+                key::HELP,
+                key::QUIT,
             ],
             typing: self.table.typing(),
             filter: self.table.filter(),
         }
+    }
+
+    fn refuses(&self, code: KeyCode, common: &Common) -> Option<String> {
+        let KeyCode::Char(key) = code else {
+            return None;
+        };
+        let effects = self.on_key(key, common);
+        effects.into_iter().find_map(Effect::refusal)
     }
 }
 

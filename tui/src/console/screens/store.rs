@@ -1,8 +1,9 @@
 //! What is stored: checkpoints on disk, and trajectories that no step has consumed yet.
 use super::looks::Looks;
 use crate::console::event::{Action, Event};
+use crate::console::key::{self, Key};
 use crate::console::names::TableId;
-use crate::console::screen::{Effect, Help, Hints, Input, Screen};
+use crate::console::screen::{Effect, Hints, Input, Screen};
 use crate::console::state::{Common, Sight};
 use crate::console::stored::{CheckpointRow, Stored, trajectory_name};
 use crate::console::table::{Cell, Column, Spec, Table, Turned, figures, words};
@@ -22,7 +23,13 @@ const BESIDE: u16 = 140;
 const NEARLY_FULL: f64 = 0.9;
 
 /// Its keys.
-const KEYS: [Help; 1] = [("h l, Left Right", "checkpoints or trajectories")];
+const KEYS: [Key; 1] = [LIST];
+const LIST: Key = Key::hand(
+    "h l, Left Right",
+    "h/l",
+    "list",
+    "checkpoints or trajectories",
+);
 
 /// The screen.
 #[derive(Debug)]
@@ -205,12 +212,13 @@ impl Screen for Store {
         Hints {
             own: &[&KEYS],
             most: &[
-                ("h/l", "list"),
-                ("j/k", "select"),
-                ("/", "filter"),
-                ("< >", "sort"),
-                ("?", "help"),
-                ("q", "quit"),
+                LIST,
+                key::SELECT,
+                key::FILTER,
+                key::SORT,
+                key::PALETTE,
+                key::HELP,
+                key::QUIT,
             ],
             typing,
             filter,

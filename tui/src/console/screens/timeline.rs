@@ -8,7 +8,8 @@
 //! ```
 use super::instances;
 use crate::console::history::KEPT_MS;
-use crate::console::screen::{Effect, Help, Hints, Input, Screen};
+use crate::console::key::{self, Key};
+use crate::console::screen::{Effect, Hints, Input, Screen};
 use crate::console::state::{Common, Sight};
 use crate::console::ui::look::Tone;
 use crate::console::ui::{Drawn, Spot, below, lane, line, put, section};
@@ -27,15 +28,12 @@ const NAMES: u16 = 13;
 /// Time on the timeline, from the shortest window to the longest.
 const WINDOWS_MS: [u64; 7] = [10_000, 30_000, 60_000, 120_000, 300_000, 600_000, 900_000];
 
-/// Its keys besides those for an instance.
-const KEYS: [Help; 3] = [
-    ("+ -", "zoom in, out"),
-    ("h l, Left Right", "scroll in time"),
-    ("0", "follow the present"),
-];
+const ZOOM: Key = Key::hand("+ -", "+/-", "zoom", "zoom in, out");
+const TIME: Key = Key::hand("h l, Left Right", "h/l", "scroll", "scroll in time");
+const PRESENT: Key = Key::act("n", KeyCode::Char('n'), "now", "follow the present");
 
-/// With those for an instance that are of use here.
-const OWN: [&[Help]; 2] = [&KEYS, instances::KEYS.split_at(2).0];
+/// Its keys besides those for an instance.
+const KEYS: [Key; 3] = [ZOOM, TIME, PRESENT];
 
 /// The screen.
 #[derive(Debug, Default)]
@@ -79,7 +77,7 @@ impl Window {
             KeyCode::Right | KeyCode::Char('l') => {
                 self.back_ms = self.back_ms.saturating_sub(quarter);
             }
-            KeyCode::Char('0') => self.back_ms = 0,
+            KeyCode::Char('n') => self.back_ms = 0,
             _ => return false,
         }
         true
@@ -154,17 +152,22 @@ impl Screen for Timeline {
 
     fn hints<'a>(&'a self, common: &'a Common) -> Hints<'a> {
         Hints {
-            own: &OWN,
+            own: &[&KEYS, &instances::KEYS],
             most: &[
-                ("+/-", "zoom"),
-                ("h/l", "scroll"),
-                ("0", "now"),
-                ("/", "filter"),
-                ("?", "help"),
-                ("q", "quit"),
+                ZOOM,
+                TIME,
+                PRESENT,
+                key::FILTER,
+                key::PALETTE,
+                key::HELP,
+                key::QUIT,
             ],
             ..instances::hints(common)
         }
+    }
+
+    fn refuses(&self, key: KeyCode, common: &Common) -> Option<String> {
+        instances::refuses(key, common)
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! The tree is made of who each engine pulls from, or pulled from last; engines that hold weights of
 //! which the source is not known stand at the top.
+use crate::console::key;
 use crate::console::names::TableId;
 use crate::console::screen::{Effect, Hints, Input, Screen};
 use crate::console::state::{Common, Sight};
@@ -61,12 +62,13 @@ impl Screen for Weights {
         Hints {
             own: &[],
             most: &[
-                ("j/k", "select"),
-                ("/", "filter"),
-                ("< >", "sort"),
-                ("[ ]", "scroll"),
-                ("?", "help"),
-                ("q", "quit"),
+                key::SELECT,
+                key::FILTER,
+                key::SORT,
+                key::SCROLL,
+                key::PALETTE,
+                key::HELP,
+                key::QUIT,
             ],
             typing: self.table.typing(),
             filter: self.table.filter(),

@@ -1,10 +1,11 @@
 //! The keys that every screen has; all others are the screen's.
 use super::{Link, State};
 use crate::console::act::{Act, Whole};
+use crate::console::dialogs::palette::Palette;
 use crate::console::dialogs::{ask, help};
 use crate::console::event::{Action, Play, Quit};
 use crate::console::names::ScreenId;
-use crate::console::screen::Input;
+use crate::console::screen::{Effect, Input};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 impl State {
@@ -15,60 +16,80 @@ impl State {
                 _ => Vec::new(),
             };
         }
-        let input = Input::Key(key.code);
-        if self.dialog.is_some() {
-            return self.tell_dialog(input);
+        match self.dialog.is_some() {
+            true => self.tell_dialog(Input::Key(key.code)),
+            false => self.press(key.code),
         }
+    }
+
+    /// A key for the console itself, or for the screen.
+    pub(super) fn press(&mut self, code: KeyCode) -> Vec<Action> {
+        let input = Input::Key(code);
         if self.screen().hints(&self.common).typing.is_some() {
             return self.tell(input);
         }
-        match self.on_common_key(key.code) {
+        match self.on_common_key(code) {
             Some(actions) => actions,
             None => self.tell(input),
         }
     }
 
+    /// What a key that changes the whole job does to it, on every screen.
+    pub(super) fn act_of(&self, code: KeyCode) -> Option<Act> {
+        match code {
+            KeyCode::Char('s') => Some(Act::Stop),
+            KeyCode::Char('P') if self.common.job.is_paused() => Some(Act::Resume),
+            KeyCode::Char('P') => Some(Act::Pause),
+            KeyCode::Char('T') => Some(Act::Restart(Whole::Task)),
+            _ => None,
+        }
+    }
+
     /// A key that means the same on every screen; none: it is another one.
     fn on_common_key(&mut self, code: KeyCode) -> Option<Vec<Action>> {
-        let act = match code {
-            KeyCode::Char('q') => return Some(vec![Action::Quit(Quit::Asked)]),
+        if let Some(act) = self.act_of(code) {
+            let asked = ask::open(act, &self.common);
+            return Some(self.apply(vec![asked]));
+        }
+        match code {
+            KeyCode::Char('q') => Some(vec![Action::Quit(Quit::Asked)]),
             KeyCode::Char('?') => {
                 let help = help::KeyHelp::of(self.shown, self.screen().hints(&self.common).own);
                 self.dialog = Some(Box::new(help));
-                return Some(Vec::new());
+                Some(Vec::new())
             }
-            KeyCode::Tab => return Some(self.show(self.shown.next(1))),
-            KeyCode::BackTab => return Some(self.show(self.shown.next(-1))),
-            KeyCode::Char('s') => Act::Stop,
-            KeyCode::Char('P') => match self.common.job.is_paused() {
-                true => Act::Resume,
-                false => Act::Pause,
-            },
-            KeyCode::Char('T') => Act::Restart(Whole::Task),
-            KeyCode::Char('r')
-                if self.common.link != Link::Live && self.common.playback.is_none() =>
-            {
-                return Some(vec![self.reconnect()]);
+            KeyCode::Char(':') => {
+                let palette = Box::new(Palette::default());
+                Some(self.apply(vec![Effect::Open(palette), Effect::Offer]))
             }
+            KeyCode::Tab => Some(self.show(self.shown.next(1))),
+            KeyCode::BackTab => Some(self.show(self.shown.next(-1))),
+            KeyCode::Char('r') if self.is_reached_for().is_ok() => Some(vec![self.reconnect()]),
             KeyCode::Char(c) => {
-                // On the timeline 0 is the present.
                 if let Some(screen) = ScreenId::of_key(c) {
                     return Some(self.show(screen));
                 }
                 let play = self.common.playback.and_then(|_| play_key(c))?;
-                return Some(vec![Action::Play(play)]);
+                Some(vec![Action::Play(play)])
             }
             KeyCode::Esc if self.shown != ScreenId::Roles => {
                 let roles = self.screens.get_mut(ScreenId::Roles);
                 let effects = roles.on(Input::SearchEnded, &mut self.common);
                 let mut actions = self.apply(effects);
                 actions.extend(self.tell(Input::Key(code)));
-                return Some(actions);
+                Some(actions)
             }
-            _ => return None,
-        };
-        let asked = ask::open(act, &self.common);
-        Some(self.apply(vec![asked]))
+            _ => None,
+        }
+    }
+
+    /// Whether there is a lost daemon to be reached for, or why not.
+    pub(super) fn is_reached_for(&self) -> Result<(), &'static str> {
+        match self.common.link {
+            _ if self.common.playback.is_some() => Err("this is a recording"),
+            Link::Live => Err("the daemon is reached"),
+            Link::Waiting | Link::Lost { .. } => Ok(()),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The connection as the state sees it: what comes over it, when it counts as lost, when it is tried
 //! again.
 use super::{Link, State};
+use crate::console::advice;
 use crate::console::event::{Action, Quit};
 use crate::console::screen::Input;
 use robust_proto::v1;
@@ -19,6 +20,7 @@ impl State {
     /// A recording that was wound back begins anew; what the operator looks at stays.
     pub fn forget(&mut self) {
         self.common.sight.job.forget();
+        self.common.sight.advice = None;
         self.common.sight.link = Link::Waiting;
     }
 
@@ -60,9 +62,18 @@ impl State {
 
     pub(super) fn on_status(&mut self, status: v1::Status) -> Vec<Action> {
         let now = self.common.now;
-        let other_job = self.common.sight.job.observe(now, status);
-        self.common.sight.link = Link::Live;
+        let sight = &mut self.common.sight;
+        let shown = sight.advice.as_ref().map(|advice| advice.kind);
+        sight.advice = advice::advise(&status, shown);
+        let other_job = sight.job.observe(now, status);
+        sight.link = Link::Live;
+        if other_job {
+            self.bell.forget();
+        }
+        let status = self.common.sight.job.status();
+        let rung = status.and_then(|status| self.bell.heard(status));
         let mut actions = self.tell_dialog(Input::Heard);
+        actions.extend(rung.map(Action::Ring));
         if self.common.job.is_over() && self.connection.ends_with_job() {
             return vec![Action::Quit(Quit::JobOver)];
         }

@@ -10,11 +10,13 @@
 //! ```
 //! Every connection has a number; what an older one still delivers is dropped. No clock in here:
 //! `now` is Unix time in milliseconds, given by the runner.
+mod bell;
 mod common;
 mod connection;
 mod keys;
 mod link;
 mod mouse;
+mod offers;
 mod phases;
 mod sight;
 
@@ -26,6 +28,7 @@ use super::names::ScreenId;
 use super::screen::{Effect, Input, Screen};
 use super::screens::{Screens, instances};
 use super::ui::Drawn;
+use bell::Bell;
 use connection::Connection;
 use phases::Phases;
 
@@ -49,6 +52,7 @@ pub struct State {
     common: Common,
     connection: Connection,
     phases: Phases,
+    bell: Bell,
     /// The screen that is on top.
     shown: ScreenId,
     screens: Screens,
@@ -64,6 +68,7 @@ impl State {
         State {
             connection: Connection::new(settings.exit_when_done),
             phases: Phases::new(settings.records),
+            bell: Bell::new(settings.bell),
             common: Common::new(settings, instances::table()),
             shown: ScreenId::Overview,
             screens: Screens::default(),
@@ -112,6 +117,7 @@ impl State {
         match event {
             Event::Logged { event, .. } => sight.job.logged(*event),
             Event::Phases { spans, .. } => sight.job.phases_ended(&spans),
+            Event::StepsRead { started_ms, lines } => sight.job.steps_told(started_ms, lines),
             Event::PhasesEnded { never, .. } => self.phases.ended(now, never),
             Event::Played(playback) => sight.playback = Some(playback),
             Event::Answered(answer) => {
@@ -216,6 +222,12 @@ impl State {
                 Effect::Tell { text, good } => self.notify(text, good),
                 Effect::Open(dialog) => self.dialog = Some(dialog),
                 Effect::Close => self.dialog = None,
+                Effect::Show(screen) => actions.extend(self.show(screen)),
+                Effect::Press(code) => actions.extend(self.press(code)),
+                Effect::Offer => {
+                    let offers = self.offers();
+                    actions.extend(self.tell_dialog(Input::Offered(offers)));
+                }
             }
         }
         actions

@@ -1,4 +1,5 @@
 //! What every screen sees: how the console was started, the time, and what is known of the job.
+use crate::console::advice::Advice;
 use crate::console::event::Playback;
 use crate::console::job::Job;
 use crate::console::ui::Drawn;
@@ -38,10 +39,12 @@ pub struct Settings {
     pub records: bool,
     /// It is left when the job is over, or its daemon stays away.
     pub exit_when_done: bool,
+    /// The terminal rings for an alarm.
+    pub bell: bool,
 }
 
 impl Settings {
-    /// One that may do everything, and leaves when it is told to.
+    /// One that may do everything, leaves when it is told to and rings for nothing.
     pub fn of(look: Look, place: String) -> Settings {
         Settings {
             look,
@@ -51,6 +54,7 @@ impl Settings {
             read_only: false,
             records: false,
             exit_when_done: false,
+            bell: false,
         }
     }
 }
@@ -78,6 +82,8 @@ pub struct Sight {
     pub playback: Option<Playback>,
     /// What is known of the job.
     pub job: Job,
+    /// What an operator could do now, where there is anything to say.
+    pub advice: Option<Advice>,
     /// What the last frame showed where.
     pub drawn: Drawn,
 }
@@ -95,6 +101,7 @@ impl Sight {
             trouble: String::new(),
             playback: None,
             job: Job::default(),
+            advice: None,
             drawn: Drawn::default(),
         }
     }

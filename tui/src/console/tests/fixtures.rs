@@ -164,6 +164,7 @@ pub fn starting() -> v1::Status {
     (s.trajectories_in_flight, s.trajectories_finished) = (0, 0);
     (s.ettr_history, s.goodput_history) = (vec![0.0; 3], vec![0.0; 3]);
     s.goodput_sliding = 0.0;
+    s.time_spent = None;
     s.reward_history.clear();
     s.incidents.clear();
     s.started_ms = NOW - 3_000;
@@ -227,7 +228,56 @@ pub fn healthy() -> v1::Status {
         trajectories_finished: 41,
         weight_bytes: 4_300_000,
         weight_digest: "5c".repeat(32),
+        time_spent: Some(time_spent()),
         ..Default::default()
+    }
+}
+
+/// A window that ends now.
+pub fn time_window(name: &str, length_ms: u64, slices: &[(&str, f64)]) -> v1::TimeWindow {
+    let slice = |(name, seconds): &(&str, f64)| v1::TimeSlice {
+        name: (*name).to_owned(),
+        seconds: *seconds,
+    };
+    v1::TimeWindow {
+        name: name.into(),
+        from_ms: NOW - length_ms,
+        to_ms: NOW,
+        slices: slices.iter().map(slice).collect(),
+    }
+}
+
+/// Of a job that is 201 s old.
+fn time_spent() -> v1::TimeSpent {
+    let slices = [
+        ("useful", 104.3),
+        ("waits_for_data", 61.0),
+        ("waits_for_weights", 3.1),
+        ("between", 21.0),
+        ("detect", 0.003),
+        ("restart", 1.34),
+        ("reconnect", 0.412),
+        ("replayed", 1.645),
+        ("start", 8.2),
+    ];
+    let stretch = |slice: &str, ago_ms: u64, ms: u64, over: bool| v1::TimeStretch {
+        slice: slice.into(),
+        from_ms: NOW - ago_ms,
+        ms,
+        over,
+    };
+    v1::TimeSpent {
+        windows: vec![time_window("job", 201_000, &slices)],
+        stretches: vec![
+            stretch("start", 201_000, 8_200, false),
+            stretch("replayed", 126_900, 1_900, true),
+            stretch("detect", 125_003, 3, true),
+            stretch("restart", 125_000, 1_340, false),
+            stretch("reconnect", 123_660, 412, false),
+            stretch("waits_for_data", 2_100, 900, false),
+            stretch("between", 1_200, 310, false),
+            stretch("useful", 890, 890, false),
+        ],
     }
 }
 

@@ -7,8 +7,10 @@ mod help;
 mod incidents;
 mod nodes;
 mod overview;
+mod palette;
 mod roles;
 mod store;
+mod time;
 mod timeline;
 mod weights;
 

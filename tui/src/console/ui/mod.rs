@@ -4,6 +4,7 @@ pub mod grid;
 pub mod lane;
 pub mod look;
 mod parts;
+pub mod plot;
 pub mod scroll;
 
 pub use drawn::{Drawn, Spot};

@@ -27,6 +27,8 @@ pub struct Facts {
     pub condemned: bool,
     /// An engine generates; a rank computes.
     pub works: bool,
+    /// An engine fetches weights.
+    pub pulls: bool,
     /// An engine gets requests, as far as it can be linked to.
     pub serves: bool,
     /// Which work it takes.
@@ -61,6 +63,7 @@ impl Facts {
             spawned: self.spawned.into(),
             condemned: self.condemned.into(),
             works: self.works.into(),
+            pulls: self.pulls.into(),
             serves: self.serves.into(),
             unpaused: self.unpaused.into(),
             unrolling: self.unrolling.into(),
@@ -130,6 +133,7 @@ impl Others<'_> {
             || self.weights.pullers_of(i.incarnation()) > 0;
         Facts {
             works: common.linked && i.suspect().is_none() && i.phase() == Phase::Generating,
+            pulls: common.linked && i.phase() == Phase::PullWeights,
             idle: i.going() && !serves,
             serves: holder.is_admitted() && i.suspect().is_none(),
             takes: holder

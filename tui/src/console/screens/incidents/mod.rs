@@ -3,14 +3,18 @@ mod table;
 
 pub use table::draw_newest;
 
-use crate::cascade;
+use crate::console::escapes;
+use crate::console::event::Action;
+use crate::console::key::{self, Key};
 use crate::console::names::TableId;
 use crate::console::screen::{Effect, Hints, Input, Screen};
 use crate::console::state::{Common, Sight};
 use crate::console::table::Table;
 use crate::console::ui::scroll::Scroll;
 use crate::console::ui::{Drawn, section, split, wrapped};
-use crate::format::{self, bar, millis, time_of_day_at, who};
+use crate::format::{bar, bytes, millis, time_of_day_at, who};
+use crate::postmortem;
+use crossterm::event::KeyCode;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
@@ -18,6 +22,14 @@ use robust_proto::v1::Incident;
 
 /// Cells of the longest bar.
 const BAR: usize = 30;
+
+/// Its key.
+const COPY: Key = Key::act(
+    "y",
+    KeyCode::Char('y'),
+    "copy",
+    "copy the incident as Markdown to the clipboard",
+);
 
 /// The screen.
 #[derive(Debug)]
@@ -38,13 +50,46 @@ impl Default for Incidents {
     }
 }
 
+impl Incidents {
+    /// The selected incident as Markdown into the clipboard.
+    fn copied(&self, sight: &Sight) -> Vec<Effect> {
+        let chosen = self.table.chosen(sight.job.incidents(), sight.look);
+        let (Some(status), Some(incident)) = (sight.job.status(), chosen) else {
+            return vec![Effect::refuse(NONE)];
+        };
+        let (text, is_cut) = escapes::for_clipboard(postmortem::markdown(status, incident));
+        let size = bytes(text.len() as u64);
+        let cut = if is_cut { ", its end cut off" } else { "" };
+        let told = Effect::Tell {
+            text: format!(
+                "incident {} copied ({size}{cut}); tmux: set -g set-clipboard on",
+                incident.id
+            ),
+            good: true,
+        };
+        vec![Effect::Do(Action::Copy(text)), told]
+    }
+}
+
+/// Why nothing is copied.
+const NONE: &str = "there is no incident selected";
+
 impl Screen for Incidents {
     fn on(&mut self, input: Input, common: &mut Common) -> Vec<Effect> {
-        match self.table.on(&input, common.job.incidents(), common) {
-            Some(turned) => self.scroll.follow(turned),
-            None => drop(self.scroll.on(&input)),
+        if let Some(turned) = self.table.on(&input, common.job.incidents(), common) {
+            self.scroll.follow(turned);
+            return Vec::new();
         }
-        Vec::new()
+        match input {
+            _ if self.scroll.on(&input) => Vec::new(),
+            Input::Key(KeyCode::Char('y')) => self.copied(common),
+            _ => Vec::new(),
+        }
+    }
+
+    fn refuses(&self, key: KeyCode, common: &Common) -> Option<String> {
+        let chosen = self.table.chosen(common.job.incidents(), common.look);
+        (key == KeyCode::Char('y') && chosen.is_none()).then(|| NONE.to_owned())
     }
 
     fn draw(&self, common: &Common, area: Rect, buf: &mut Buffer, drawn: &mut Drawn) {
@@ -68,14 +113,16 @@ impl Screen for Incidents {
 
     fn hints<'a>(&'a self, _: &'a Common) -> Hints<'a> {
         Hints {
-            own: &[],
+            own: &[&[COPY]],
             most: &[
-                ("j/k", "select"),
-                ("/", "filter"),
-                ("< >", "sort"),
-                ("[ ]", "scroll"),
-                ("?", "help"),
-                ("q", "quit"),
+                key::SELECT,
+                COPY,
+                key::FILTER,
+                key::SORT,
+                key::SCROLL,
+                key::PALETTE,
+                key::HELP,
+                key::QUIT,
             ],
             typing: self.table.typing(),
             filter: self.table.filter(),
@@ -121,38 +168,16 @@ fn lines(sight: &Sight, i: &Incident, width: usize) -> Vec<Line<'static>> {
 /// Rule, reason, plan and what was lost with it.
 fn words(sight: &Sight, i: &Incident, width: usize) -> Vec<Line<'static>> {
     let when = time_of_day_at(i.at_ms, sight.zone);
-    let swept: Vec<String> = i.swept.iter().map(u64::to_string).collect();
-    let status = sight.job.status();
-    let discarded = status.map_or(0, |s| s.trajectories_discarded);
-    let lost = match (status.map_or("", |s| &s.policy), i.role.as_str()) {
-        ("task", _) => format!("all in flight: {discarded} trajectories in this run so far"),
-        (_, "trainer") => format!("what step {} had come to, done again", i.step + 1),
-        _ => "no turn that was acknowledged".to_owned(),
-    };
-    let along = match swept.as_slice() {
-        [] => "no other instance".to_owned(),
-        [one] => format!("incarnation {one}"),
-        all => format!("incarnations {}", all.join(", ")),
-    };
-    let cause = i.cause.as_ref().map(format::cause).unwrap_or_default();
-    let root = match i.judged.as_str() {
-        "" => i.root.clone(),
-        judged => format!("{} (the rule had named {judged})", i.root),
-    };
-    let first = match i.under {
-        0 => String::new(),
-        first => format!("follows from incident {first}, and counts against no budget"),
-    };
-    let below = cascade::under(sight.job.incidents(), i.id);
-    let below = below.map(|f| format!("{} {} ({})", f.id, who(&f.role, f.index), f.outcome));
-    let below: Vec<String> = below.collect();
+    let all = sight.job.incidents();
+    let lost = sight.job.status().map(|s| postmortem::lost(s, i));
     let facts = [
         ("rule", i.rule.clone()),
         ("seen", i.reason.clone()),
-        ("cause", cause),
-        ("root", root),
-        ("under", first),
-        ("led to", below.join(", ")),
+        ("cause", postmortem::cause(i)),
+        ("root", postmortem::root(i)),
+        ("under", postmortem::under(i)),
+        ("led to", postmortem::led_to(all, i).join(", ")),
+        ("before", postmortem::before(all, i)),
         (
             "at",
             format!(
@@ -162,8 +187,8 @@ fn words(sight: &Sight, i: &Incident, width: usize) -> Vec<Line<'static>> {
             ),
         ),
         ("plan", i.plan.clone()),
-        ("with it", along),
-        ("lost", lost),
+        ("with it", postmortem::with_it(i)),
+        ("lost", lost.unwrap_or_default()),
     ];
     let room = width.saturating_sub(12);
     let mut lines = Vec::new();

@@ -1,8 +1,8 @@
 //! Sliding ETTR and goodput and the throughput over the last five minutes, the reward of the last
 //! steps.
-use super::plot::Plot;
 use crate::console::flow::{SECONDS, tokens_per_s};
 use crate::console::state::Sight;
+use crate::console::ui::plot::Plot;
 use crate::console::ui::{WIDE, section, split};
 use crate::format::{count, ratio};
 use ratatui::buffer::Buffer;
@@ -72,6 +72,7 @@ fn ettr(sight: &Sight, s: &v1::Status, area: Rect, buf: &mut Buffer) {
         digits: 1,
         ends: ("-5m", "now"),
         marks: &faults(s),
+        cursor: None,
     };
     plot.draw(sight.look, inner, buf);
 }
@@ -96,6 +97,7 @@ fn flow(sight: &Sight, s: &v1::Status, area: Rect, buf: &mut Buffer) {
         digits: 0,
         ends: ("-5m", "now"),
         marks: &faults(s),
+        cursor: None,
     };
     plot.draw(sight.look, inner, buf);
 }
@@ -135,6 +137,7 @@ fn reward(sight: &Sight, s: &v1::Status, area: Rect, buf: &mut Buffer) {
         digits: 2,
         ends: (&left, &right),
         marks: &[],
+        cursor: None,
     };
     plot.draw(sight.look, inner, buf);
 }

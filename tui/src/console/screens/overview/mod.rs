@@ -10,7 +10,6 @@
 mod bars;
 mod charts;
 mod events;
-mod plot;
 
 use super::{incidents, instances};
 use crate::console::screen::{Effect, Hints, Input, Screen};
@@ -53,6 +52,10 @@ impl Screen for Overview {
             own: &[&instances::KEYS],
             ..instances::hints(common)
         }
+    }
+
+    fn refuses(&self, key: KeyCode, common: &Common) -> Option<String> {
+        instances::refuses(key, common)
     }
 }
 

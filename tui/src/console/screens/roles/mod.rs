@@ -6,8 +6,9 @@ use super::instances;
 use super::looks::Looks;
 use crate::console::event::{Action, Event};
 use crate::console::history::Span as Phase;
+use crate::console::key::Key;
 use crate::console::logs::Tail;
-use crate::console::screen::{Effect, Help, Hints, Input, Screen};
+use crate::console::screen::{Effect, Hints, Input, Screen};
 use crate::console::state::{Common, Sight};
 use crate::console::table::Turned;
 use crate::console::ui::{Drawn, lane, put, section, split};
@@ -25,7 +26,12 @@ const BESIDE: u16 = 110;
 const STRIP_MS: u64 = 120_000;
 
 /// Its keys besides those for an instance.
-const KEYS: [Help; 1] = [("f", "find words in the log")];
+const KEYS: [Key; 1] = [Key::act(
+    "f",
+    KeyCode::Char('f'),
+    "find",
+    "find words in the log",
+)];
 
 /// The screen.
 #[derive(Debug, Default)]
@@ -112,6 +118,10 @@ impl Screen for Roles {
             typing: self.log.typing().or(hints.typing),
             ..hints
         }
+    }
+
+    fn refuses(&self, key: KeyCode, common: &Common) -> Option<String> {
+        instances::refuses(key, common)
     }
 }
 

@@ -2,6 +2,7 @@
 use super::{SIZES, check, check_at, drawn, fill, lost, lost_of, screen};
 use crate::cli::ThemeName;
 use crate::console::event::{Event, Playback};
+use crate::console::names::ScreenId;
 use crate::console::state::Settings;
 use crate::console::tests::fixtures::{
     NOW, console, healthy, key, logged, on_two_nodes, press, recovering, settings, showing,
@@ -46,7 +47,7 @@ fn an_alarm_is_on_every_screen_for_as_long_as_it_holds() {
         screen.lines().nth(3).unwrap().to_owned()
     };
     for (width, _) in SIZES {
-        for key in '1'..='8' {
+        for key in ScreenId::ALL.map(ScreenId::key) {
             let line = banner(&s, width, key);
             let text = "the database's disk is full (3 MiB left)";
             assert!(line.contains(text), "{line}");
@@ -109,7 +110,7 @@ fn an_ascii_terminal_gets_ascii_only() {
             },
         );
         fill(&mut state);
-        for screen_key in '1'..='8' {
+        for screen_key in ScreenId::ALL.map(ScreenId::key) {
             let _ = state.handle(NOW, press(screen_key));
             let _ = state.handle(NOW, press('H'));
             for (width, height) in SIZES {
@@ -133,7 +134,7 @@ fn without_colour_no_cell_has_one() {
     let look = Look::new(ThemeName::Dark, false, false);
     let mut state = lost_of(Settings { look, ..settings() });
     fill(&mut state);
-    for screen_key in '1'..='8' {
+    for screen_key in ScreenId::ALL.map(ScreenId::key) {
         let _ = state.handle(NOW, press(screen_key));
         let buffer = drawn(&state, 120, 40);
         let plain = |c: &ratatui::buffer::Cell| c.fg == Color::Reset && c.bg == Color::Reset;
@@ -150,7 +151,11 @@ fn every_size_can_be_drawn_and_small_ones_say_so() {
         console(),
     ] {
         fill(&mut state);
-        for (digit, help) in ('1'..='8').zip([true, false].into_iter().cycle()) {
+        for (digit, help) in ScreenId::ALL
+            .map(ScreenId::key)
+            .into_iter()
+            .zip([true, false].into_iter().cycle())
+        {
             let _ = state.handle(NOW, press(digit));
             if help {
                 let _ = state.handle(NOW, press('?'));

@@ -1,7 +1,8 @@
 //! The help of each screen.
 use super::screen;
 use crate::console::dialogs::help::KeyHelp;
-use crate::console::screen::Help;
+use crate::console::key::Key;
+use crate::console::names::ScreenId;
 use crate::console::state::State;
 use crate::console::tests::fixtures::{NOW, healthy, press, showing};
 use crate::console::tests::reducer;
@@ -13,6 +14,7 @@ fn every_screen_has_a_help_of_its_own() {
         ('3', "zoom"),
         ('5', "checkpoints"),
         ('7', "cordon"),
+        ('0', "longer"),
     ] {
         let mut state = showing(healthy());
         let _ = state.handle(NOW, press(digit));
@@ -24,7 +26,7 @@ fn every_screen_has_a_help_of_its_own() {
 }
 
 /// Those that the help of the shown screen has.
-fn all_keys(state: &State) -> Vec<Help> {
+fn all_keys(state: &State) -> Vec<Key> {
     let own = state.screen().hints(state.common()).own;
     KeyHelp::of(state.shown(), own).keys(false)
 }
@@ -53,14 +55,14 @@ fn scrolled_through(state: &mut State, width: u16, height: u16) -> String {
 #[test]
 fn every_key_of_the_help_can_be_seen_where_not_all_fit() {
     for (width, height) in [(80, 24), (60, 16)] {
-        for digit in '1'..='8' {
+        for digit in ScreenId::ALL.map(ScreenId::key) {
             let mut state = showing(healthy());
             let _ = state.handle(NOW, press(digit));
             let _ = state.handle(NOW, press('?'));
             let all = scrolled_through(&mut state, width, height);
-            for (key, does) in all_keys(&state) {
-                let word = does.split(' ').next().unwrap();
-                let line = format!("{key:<18} {word}");
+            for key in all_keys(&state) {
+                let word = key.does().split(' ').next().unwrap();
+                let line = format!("{:<18} {word}", key.name());
                 assert!(all.contains(&line), "no `{line}` at {width}x{height}");
             }
         }

@@ -1,6 +1,12 @@
 //! The incidents screen.
-use super::{check_screen, screen};
-use crate::console::tests::fixtures::{NOW, key, press, recovering, showing};
+use super::{check_at, check_screen, screen};
+use crate::console::event::Action;
+use crate::console::state::Settings;
+use crate::console::tests::fixtures::{
+    NOW, key, press, recovering, settings, showing, showing_of, starting,
+};
+use crate::console::tests::reducer::{play, typed};
+use crate::postmortem;
 use crossterm::event::KeyCode;
 use robust_proto::v1;
 
@@ -58,4 +64,49 @@ fn an_incident_says_what_it_comes_from_and_what_followed_from_it() {
     ] {
         assert!(shown.contains(part), "{part} is missing in\n{shown}");
     }
+}
+
+#[test]
+fn one_key_copies_the_selected_incident_as_the_report_prints_it() {
+    let status = recovering();
+    let mut state = showing(status.clone());
+    let actions = play(&mut state, typed("6y"));
+    let newest = status.incidents.last().unwrap();
+    let text = postmortem::markdown(&status, newest);
+    assert_eq!(actions, [Action::Copy(text)]);
+    let notice = state.notice().unwrap();
+    assert!(notice.good && notice.text.starts_with("incident 2 copied ("));
+    assert!(notice.text.ends_with("tmux: set -g set-clipboard on"));
+    check_at("incident-copied", &state, 80, 24);
+}
+
+#[test]
+fn a_console_that_only_reads_copies_too_and_one_without_incidents_says_so() {
+    let read_only = true;
+    let of = Settings {
+        read_only,
+        ..settings()
+    };
+    let mut state = showing_of(of, recovering());
+    let actions = play(&mut state, typed("6y"));
+    assert!(matches!(&actions[..], [Action::Copy(_)]), "{actions:?}");
+    let mut state = showing(starting());
+    assert_eq!(play(&mut state, typed("6y")), []);
+    let notice = state.notice().unwrap();
+    assert_eq!(notice.text, "there is no incident selected");
+    assert!(!notice.good);
+}
+
+#[test]
+fn an_incident_names_those_of_its_kind_before_it() {
+    let mut state = showing(recovering());
+    let _ = play(&mut state, typed("6"));
+    let shown = screen(&state, 120, 40);
+    assert!(shown.contains("before   once: incident 1"), "{shown}");
+    let _ = play(&mut state, [key(KeyCode::Down)]);
+    let shown = screen(&state, 120, 40);
+    assert!(
+        !shown.contains(" before "),
+        "the first of its kind\n{shown}"
+    );
 }

@@ -1,5 +1,5 @@
 //! A curve in braille (two by four dots a cell), or in ASCII where there is none.
-use crate::console::ui::look::{Look, Tone};
+use super::look::{Look, Tone};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -22,6 +22,8 @@ pub struct Plot<'a> {
     pub ends: (&'a str, &'a str),
     /// Places, counted from the newest, marked on the time axis.
     pub marks: &'a [usize],
+    /// A place, counted from the newest, that stands out from top to bottom.
+    pub cursor: Option<usize>,
 }
 
 impl Plot<'_> {
@@ -58,6 +60,15 @@ impl Plot<'_> {
             buf.set_string(area.x, curve.y + line, text, look.faint());
         }
         self.draw_curve(look, curve, buf);
+        if let Some(ago) = self.cursor.filter(|ago| *ago < self.slots) {
+            let x = (self.slots - 1 - ago) * usize::from(curve.width) / self.slots;
+            let column = Rect {
+                x: curve.x + x as u16,
+                width: 1,
+                ..curve
+            };
+            buf.set_style(column, look.selection());
+        }
         if with_time {
             self.draw_time_axis(
                 look,

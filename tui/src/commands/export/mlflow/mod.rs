@@ -1,0 +1,180 @@
+//! A run as MLflow's file store has it (`mlflow/store/tracking/file_store.py`):
+//!
+//! ```text
+//!  DIR/EXPERIMENT/meta.yaml                 the experiment, which has the job's name
+//!      EXPERIMENT/RUN/meta.yaml             the run
+//!                    /metrics/GROUP/SERIES  a line a point: time in ms, value, step
+//!                    /params/KEY            a key of the job file
+//!                    /tags/NAME
+//!                    /artifacts/incidents.md
+//! ```
+//! The run's number comes from the job's name and begin: an export that is made again writes the same files.
+mod meta;
+
+use super::gather::Told;
+use super::series::{INCIDENTS, SHARES, STEPS, Series};
+use super::{Board, files};
+use meta::{Experiment, Run};
+use robust_proto::v1;
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+/// The longest value of a parameter that MLflow takes, in characters.
+const LONGEST_VALUE: usize = 6_000;
+
+/// A file store.
+pub struct Store {
+    root: PathBuf,
+    /// The folder of the run that was written last.
+    run: Option<PathBuf>,
+}
+
+impl Store {
+    /// A folder, which need not be there yet.
+    pub fn new(root: &Path) -> Self {
+        Self {
+            root: root.to_owned(),
+            run: None,
+        }
+    }
+}
+
+impl Board for Store {
+    fn whole(&mut self, told: &Told) -> io::Result<PathBuf> {
+        std::fs::create_dir_all(&self.root)?;
+        let root = self.root.canonicalize()?;
+        let experiment = Experiment::of(&root, told)?;
+        let run = Run::of(&root, &experiment.experiment_id, told)?;
+        let folder = root.join(&experiment.experiment_id).join(&run.run_id);
+        for below in ["params", "tags", "artifacts", "metrics"] {
+            std::fs::create_dir_all(folder.join(below))?;
+        }
+        let put =
+            |name: &str, text: &str| files::replace(&folder.join(name), &folder, text.as_bytes());
+        for (key, value) in params(told) {
+            put(&format!("params/{key}"), &value)?;
+        }
+        put("tags/mlflow.runName", &run.run_name)?;
+        put("tags/mlflow.source.name", "robustctl")?;
+        put("artifacts/incidents.md", &incidents(&told.incidents))?;
+        for (name, lines) in metrics(told, true) {
+            let path = folder.join("metrics").join(&name);
+            match lines.is_empty() {
+                // An earlier export may have had some, of steps that were given up since.
+                true => remove(&path)?,
+                false => {
+                    path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+                    files::replace(&path, &folder, lines.as_bytes())?;
+                }
+            }
+        }
+        // What names the run comes last: half a run is none.
+        put("meta.yaml", &meta::yaml(&run)?)?;
+        experiment.write(&root)?;
+        self.run = Some(folder.clone());
+        Ok(folder)
+    }
+
+    fn more(&mut self, told: &Told) -> io::Result<()> {
+        let Some(folder) = &self.run else {
+            return Ok(());
+        };
+        for (name, lines) in metrics(told, false) {
+            if lines.is_empty() {
+                continue;
+            }
+            let path = folder.join("metrics").join(&name);
+            path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+            let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+            file.write_all(lines.as_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
+
+/// Each series with its lines; the shares of time, which replace those before, of the whole run only.
+fn metrics(told: &Told, whole: bool) -> Vec<(String, String)> {
+    let step = |p: &super::series::Point| (p.line.at_ms, p.line.step);
+    let number = |i: &v1::Incident| (i.at_ms, i.id);
+    let steps = STEPS.iter().map(|series| lines(series, &told.points, step));
+    let incidents = INCIDENTS
+        .iter()
+        .map(|series| lines(series, &told.incidents, number));
+    let mut all: Vec<_> = steps.chain(incidents).collect();
+    if whole {
+        let last = told.points.last().map_or(0, |p| p.line.step);
+        let share = |(cause, share): &(String, f64)| {
+            let name = format!("{SHARES}/{}", files::file_name(cause));
+            (name, format!("{} {share} {last}\n", told.until_ms))
+        };
+        all.extend(told.shares.iter().map(share));
+    }
+    all
+}
+
+/// A series with a line for each of its points.
+fn lines<T>(
+    (name, of): &Series<T>,
+    points: &[T],
+    place: impl Fn(&T) -> (u64, u64),
+) -> (String, String) {
+    let mut lines = String::new();
+    for point in points {
+        if let Some(value) = of(point) {
+            let (at_ms, step) = place(point);
+            let _ = writeln!(lines, "{at_ms} {value} {step}");
+        }
+    }
+    ((*name).to_owned(), lines)
+}
+
+/// Keys of the job file as MLflow names parameters, with values that fit.
+fn params(told: &Told) -> impl Iterator<Item = (String, String)> {
+    told.config.iter().map(|(key, json)| {
+        let text = serde_json::from_str::<String>(json).ok();
+        // A parameter is a line: a text of several stays as it is in JSON.
+        let text = text.filter(|text| !text.chars().any(char::is_control));
+        let value = text.unwrap_or_else(|| json.clone());
+        (
+            files::file_name(key),
+            value.chars().take(LONGEST_VALUE).collect(),
+        )
+    })
+}
+
+/// Incidents as a table in Markdown.
+fn incidents(all: &[v1::Incident]) -> String {
+    let mut text = "| id | who | step | rule | detect s | restart s | reconnect s | total s | outcome | reason |\n\
+                    | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
+        .to_owned();
+    for i in all {
+        let plain = |text: &str| robust_shared::printable::one_line(text).replace('|', "\\|");
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {:.3} | {:.3} | {:.3} | {:.3} | {} | {} |",
+            i.id,
+            plain(&crate::format::who(&i.role, i.index)),
+            i.step,
+            plain(&i.rule),
+            i.detect_ms / 1e3,
+            i.restart_ms / 1e3,
+            i.reconnect_ms / 1e3,
+            i.total_ms / 1e3,
+            plain(&i.outcome),
+            plain(&i.reason),
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;
