@@ -7,15 +7,13 @@ pub struct Ack {}
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RoleMessage {
-    #[prost(
-        oneof = "role_message::Body",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 60"
-    )]
+    #[prost(oneof = "role_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 60")]
     pub body: ::core::option::Option<role_message::Body>,
 }
 /// Nested message and enum types in `RoleMessage`.
 pub mod role_message {
-    #[derive(serde::Serialize, serde::Deserialize, Clone, PartialEq, ::prost::Oneof)]
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Body {
         /// the first message of every link
         #[prost(message, tag = "1")]
@@ -160,7 +158,8 @@ pub struct CallReply {
 }
 /// Nested message and enum types in `CallReply`.
 pub mod call_reply {
-    #[derive(serde::Serialize, serde::Deserialize, Clone, PartialEq, ::prost::Oneof)]
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Result {
         #[prost(message, tag = "3")]
         Restore(super::RestoreReply),
@@ -207,12 +206,17 @@ pub struct UpdateReply {
     pub loss: f64,
     #[prost(double, tag = "2")]
     pub grad_norm: f64,
-    #[prost(double, tag = "3")]
-    pub clip_fraction: f64,
-    #[prost(double, tag = "4")]
-    pub entropy: f64,
-    #[prost(double, tag = "5")]
-    pub kl: f64,
+    /// Absent: the trainer does not say it.
+    ///
+    /// share of tokens whose ratio was clipped
+    #[prost(double, optional, tag = "3")]
+    pub clip_fraction: ::core::option::Option<f64>,
+    /// mean, in nats
+    #[prost(double, optional, tag = "4")]
+    pub entropy: ::core::option::Option<f64>,
+    /// mean divergence from the old policy, or from the reference where there is one, in nats
+    #[prost(double, optional, tag = "5")]
+    pub kl: ::core::option::Option<f64>,
 }
 /// A rank's own figures of a step of its own loop.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -407,7 +411,8 @@ pub struct PullDone {
 }
 /// Nested message and enum types in `PullDone`.
 pub mod pull_done {
-    #[derive(serde::Serialize, serde::Deserialize, Clone, PartialEq, ::prost::Oneof)]
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Result {
         /// verified and now serving; it can be fetched here too
         #[prost(message, tag = "2")]
@@ -486,7 +491,8 @@ pub struct HostMessage {
 }
 /// Nested message and enum types in `HostMessage`.
 pub mod host_message {
-    #[derive(serde::Serialize, serde::Deserialize, Clone, PartialEq, ::prost::Oneof)]
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Body {
         #[prost(message, tag = "1")]
         Call(super::Call),
@@ -593,7 +599,8 @@ pub struct Call {
 }
 /// Nested message and enum types in `Call`.
 pub mod call {
-    #[derive(serde::Serialize, serde::Deserialize, Clone, PartialEq, ::prost::Oneof)]
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Body {
         #[prost(message, tag = "4")]
         Restore(super::Restore),
@@ -954,10 +961,10 @@ pub mod role_host_client {
         dead_code,
         missing_docs,
         clippy::wildcard_imports,
-        clippy::let_unit_value
+        clippy::let_unit_value,
     )]
-    use tonic::codegen::http::Uri;
     use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
     #[derive(Debug, Clone)]
     pub struct RoleHostClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -996,13 +1003,14 @@ pub mod role_host_client {
             F: tonic::service::Interceptor,
             T::ResponseBody: Default,
             T: tonic::codegen::Service<
-                    http::Request<tonic::body::Body>,
-                    Response = http::Response<
-                        <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                    >,
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
                 >,
-            <T as tonic::codegen::Service<http::Request<tonic::body::Body>>>::Error:
-                Into<StdError> + std::marker::Send + std::marker::Sync,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
         {
             RoleHostClient::new(InterceptedService::new(inner, interceptor))
         }
@@ -1046,14 +1054,20 @@ pub mod role_host_client {
             tonic::Response<tonic::codec::Streaming<super::HostMessage>>,
             tonic::Status,
         > {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.RoleHost/Attach");
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.RoleHost/Attach",
+            );
             let mut req = request.into_streaming_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("robust.v1.RoleHost", "Attach"));
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.RoleHost", "Attach"));
             self.inner.streaming(req, path, codec).await
         }
         /// Waits until a rollout is admitted, then names the one with the fewest running requests.
@@ -1061,25 +1075,36 @@ pub mod role_host_client {
             &mut self,
             request: impl tonic::IntoRequest<super::RouteRequest>,
         ) -> std::result::Result<tonic::Response<super::RouteReply>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.RoleHost/Route");
             let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("robust.v1.RoleHost", "Route"));
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.RoleHost", "Route"));
             self.inner.unary(req, path, codec).await
         }
         pub async fn release_route(
             &mut self,
             request: impl tonic::IntoRequest<super::ReleaseRouteRequest>,
         ) -> std::result::Result<tonic::Response<super::Ack>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.RoleHost/ReleaseRoute");
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.RoleHost/ReleaseRoute",
+            );
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.RoleHost", "ReleaseRoute"));
@@ -1091,11 +1116,18 @@ pub mod role_host_client {
             &mut self,
             request: impl tonic::IntoRequest<super::AppendTurnRequest>,
         ) -> std::result::Result<tonic::Response<super::Ack>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.RoleHost/AppendTurn");
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.RoleHost/AppendTurn",
+            );
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.RoleHost", "AppendTurn"));
@@ -1107,11 +1139,18 @@ pub mod role_host_client {
             &mut self,
             request: impl tonic::IntoRequest<super::AppendSpansRequest>,
         ) -> std::result::Result<tonic::Response<super::Ack>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.RoleHost/AppendSpans");
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.RoleHost/AppendSpans",
+            );
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.RoleHost", "AppendSpans"));
@@ -1120,12 +1159,22 @@ pub mod role_host_client {
         pub async fn append_spans_batch(
             &mut self,
             request: impl tonic::IntoRequest<super::SpansBatch>,
-        ) -> std::result::Result<tonic::Response<super::SpansBatchReply>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+        ) -> std::result::Result<
+            tonic::Response<super::SpansBatchReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.RoleHost/AppendSpansBatch");
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.RoleHost/AppendSpansBatch",
+            );
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.RoleHost", "AppendSpansBatch"));
@@ -1135,11 +1184,18 @@ pub mod role_host_client {
             &mut self,
             request: impl tonic::IntoRequest<super::FinishTrajectoryRequest>,
         ) -> std::result::Result<tonic::Response<super::Ack>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.RoleHost/FinishTrajectory");
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.RoleHost/FinishTrajectory",
+            );
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.RoleHost", "FinishTrajectory"));
@@ -1154,7 +1210,7 @@ pub mod role_host_server {
         dead_code,
         missing_docs,
         clippy::wildcard_imports,
-        clippy::let_unit_value
+        clippy::let_unit_value,
     )]
     use tonic::codegen::*;
     /// Generated trait containing gRPC methods that should be implemented for use with RoleHostServer.
@@ -1163,7 +1219,8 @@ pub mod role_host_server {
         /// Server streaming response type for the Attach method.
         type AttachStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::HostMessage, tonic::Status>,
-            > + std::marker::Send
+            >
+            + std::marker::Send
             + 'static;
         /// The link: up go hello, phases, samples and answers; down come calls. Each call may come twice
         /// (after a daemon restart); a role answers a repeated key from memory.
@@ -1222,7 +1279,10 @@ pub mod role_host_server {
                 max_encoding_message_size: None,
             }
         }
-        pub fn with_interceptor<F>(inner: T, interceptor: F) -> InterceptedService<Self, F>
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
         where
             F: tonic::service::Interceptor,
         {
@@ -1277,17 +1337,22 @@ pub mod role_host_server {
                 "/robust.v1.RoleHost/Attach" => {
                     #[allow(non_camel_case_types)]
                     struct AttachSvc<T: RoleHost>(pub Arc<T>);
-                    impl<T: RoleHost> tonic::server::StreamingService<super::RoleMessage> for AttachSvc<T> {
+                    impl<T: RoleHost> tonic::server::StreamingService<super::RoleMessage>
+                    for AttachSvc<T> {
                         type Response = super::HostMessage;
                         type ResponseStream = T::AttachStream;
-                        type Future =
-                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<tonic::Streaming<super::RoleMessage>>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as RoleHost>::attach(&inner, request).await };
+                            let fut = async move {
+                                <T as RoleHost>::attach(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -1316,15 +1381,21 @@ pub mod role_host_server {
                 "/robust.v1.RoleHost/Route" => {
                     #[allow(non_camel_case_types)]
                     struct RouteSvc<T: RoleHost>(pub Arc<T>);
-                    impl<T: RoleHost> tonic::server::UnaryService<super::RouteRequest> for RouteSvc<T> {
+                    impl<T: RoleHost> tonic::server::UnaryService<super::RouteRequest>
+                    for RouteSvc<T> {
                         type Response = super::RouteReply;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::RouteRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as RoleHost>::route(&inner, request).await };
+                            let fut = async move {
+                                <T as RoleHost>::route(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -1353,9 +1424,15 @@ pub mod role_host_server {
                 "/robust.v1.RoleHost/ReleaseRoute" => {
                     #[allow(non_camel_case_types)]
                     struct ReleaseRouteSvc<T: RoleHost>(pub Arc<T>);
-                    impl<T: RoleHost> tonic::server::UnaryService<super::ReleaseRouteRequest> for ReleaseRouteSvc<T> {
+                    impl<
+                        T: RoleHost,
+                    > tonic::server::UnaryService<super::ReleaseRouteRequest>
+                    for ReleaseRouteSvc<T> {
                         type Response = super::Ack;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::ReleaseRouteRequest>,
@@ -1392,16 +1469,23 @@ pub mod role_host_server {
                 "/robust.v1.RoleHost/AppendTurn" => {
                     #[allow(non_camel_case_types)]
                     struct AppendTurnSvc<T: RoleHost>(pub Arc<T>);
-                    impl<T: RoleHost> tonic::server::UnaryService<super::AppendTurnRequest> for AppendTurnSvc<T> {
+                    impl<
+                        T: RoleHost,
+                    > tonic::server::UnaryService<super::AppendTurnRequest>
+                    for AppendTurnSvc<T> {
                         type Response = super::Ack;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::AppendTurnRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut =
-                                async move { <T as RoleHost>::append_turn(&inner, request).await };
+                            let fut = async move {
+                                <T as RoleHost>::append_turn(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -1430,16 +1514,23 @@ pub mod role_host_server {
                 "/robust.v1.RoleHost/AppendSpans" => {
                     #[allow(non_camel_case_types)]
                     struct AppendSpansSvc<T: RoleHost>(pub Arc<T>);
-                    impl<T: RoleHost> tonic::server::UnaryService<super::AppendSpansRequest> for AppendSpansSvc<T> {
+                    impl<
+                        T: RoleHost,
+                    > tonic::server::UnaryService<super::AppendSpansRequest>
+                    for AppendSpansSvc<T> {
                         type Response = super::Ack;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::AppendSpansRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut =
-                                async move { <T as RoleHost>::append_spans(&inner, request).await };
+                            let fut = async move {
+                                <T as RoleHost>::append_spans(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -1468,9 +1559,13 @@ pub mod role_host_server {
                 "/robust.v1.RoleHost/AppendSpansBatch" => {
                     #[allow(non_camel_case_types)]
                     struct AppendSpansBatchSvc<T: RoleHost>(pub Arc<T>);
-                    impl<T: RoleHost> tonic::server::UnaryService<super::SpansBatch> for AppendSpansBatchSvc<T> {
+                    impl<T: RoleHost> tonic::server::UnaryService<super::SpansBatch>
+                    for AppendSpansBatchSvc<T> {
                         type Response = super::SpansBatchReply;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::SpansBatch>,
@@ -1507,11 +1602,15 @@ pub mod role_host_server {
                 "/robust.v1.RoleHost/FinishTrajectory" => {
                     #[allow(non_camel_case_types)]
                     struct FinishTrajectorySvc<T: RoleHost>(pub Arc<T>);
-                    impl<T: RoleHost> tonic::server::UnaryService<super::FinishTrajectoryRequest>
-                        for FinishTrajectorySvc<T>
-                    {
+                    impl<
+                        T: RoleHost,
+                    > tonic::server::UnaryService<super::FinishTrajectoryRequest>
+                    for FinishTrajectorySvc<T> {
                         type Response = super::Ack;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::FinishTrajectoryRequest>,
@@ -1545,19 +1644,25 @@ pub mod role_host_server {
                     };
                     Box::pin(fut)
                 }
-                _ => Box::pin(async move {
-                    let mut response = http::Response::new(tonic::body::Body::default());
-                    let headers = response.headers_mut();
-                    headers.insert(
-                        tonic::Status::GRPC_STATUS,
-                        (tonic::Code::Unimplemented as i32).into(),
-                    );
-                    headers.insert(
-                        http::header::CONTENT_TYPE,
-                        tonic::metadata::GRPC_CONTENT_TYPE,
-                    );
-                    Ok(response)
-                }),
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
             }
         }
     }
@@ -1770,6 +1875,22 @@ pub struct Setback {
     /// it was generated again from its prompt; else it went on from what was stored
     #[prost(bool, tag = "7")]
     pub thrown_away: bool,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetStepsRequest {
+    /// those of the first steps after this one; absent: of the newest
+    #[prost(uint64, optional, tag = "1")]
+    pub after: ::core::option::Option<u64>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GetStepsReply {
+    /// 2,000 at most, in order
+    #[prost(message, repeated, tag = "1")]
+    pub lines: ::prost::alloc::vec::Vec<StepLine>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -2298,11 +2419,7 @@ pub struct StopReply {}
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct GetReportRequest {
-    /// lines of the first 10,000 steps after this one; absent: of the newest
-    #[prost(uint64, optional, tag = "1")]
-    pub steps_after: ::core::option::Option<u64>,
-}
+pub struct GetReportRequest {}
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2714,6 +2831,9 @@ pub struct Status {
     /// of a job with several
     #[prost(message, optional, tag = "170")]
     pub controllers: ::core::option::Option<Controllers>,
+    /// the last committed step's figures; absent: there is none
+    #[prost(message, optional, tag = "180")]
+    pub last_step: ::core::option::Option<StepLine>,
     /// absent before the job runs, and from an older build
     #[prost(message, optional, tag = "190")]
     pub time_spent: ::core::option::Option<TimeSpent>,
@@ -3324,6 +3444,29 @@ pub struct StepLine {
     pub staleness: u64,
     #[prost(double, tag = "8")]
     pub seconds: f64,
+    /// Absent: the trainer does not say it, or an earlier build committed the step.
+    ///
+    /// share of tokens whose ratio was clipped
+    #[prost(double, optional, tag = "9")]
+    pub clip_fraction: ::core::option::Option<f64>,
+    /// mean, in nats
+    #[prost(double, optional, tag = "10")]
+    pub entropy: ::core::option::Option<f64>,
+    /// mean divergence from the old policy, or from the reference where there is one, in nats
+    #[prost(double, optional, tag = "11")]
+    pub kl: ::core::option::Option<f64>,
+    /// trained on; absent where the trainer's loop is its own
+    #[prost(uint32, optional, tag = "12")]
+    pub groups: ::core::option::Option<u32>,
+    /// of those, whose rewards are all the same: they teach nothing
+    #[prost(uint32, optional, tag = "13")]
+    pub flat_groups: ::core::option::Option<u32>,
+    /// generated tokens of a trajectory that it trained on
+    #[prost(double, optional, tag = "14")]
+    pub mean_length: ::core::option::Option<f64>,
+    /// generated tokens of the longest one
+    #[prost(uint64, optional, tag = "15")]
+    pub longest: ::core::option::Option<u64>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -3413,7 +3556,8 @@ pub struct RevokeJoinRequest {
 }
 /// Nested message and enum types in `RevokeJoinRequest`.
 pub mod revoke_join_request {
-    #[derive(serde::Serialize, serde::Deserialize, Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum What {
         /// its id
         #[prost(string, tag = "1")]
@@ -3482,10 +3626,10 @@ pub mod control_client {
         dead_code,
         missing_docs,
         clippy::wildcard_imports,
-        clippy::let_unit_value
+        clippy::let_unit_value,
     )]
-    use tonic::codegen::http::Uri;
     use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
     #[derive(Debug, Clone)]
     pub struct ControlClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -3524,13 +3668,14 @@ pub mod control_client {
             F: tonic::service::Interceptor,
             T::ResponseBody: Default,
             T: tonic::codegen::Service<
-                    http::Request<tonic::body::Body>,
-                    Response = http::Response<
-                        <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                    >,
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
                 >,
-            <T as tonic::codegen::Service<http::Request<tonic::body::Body>>>::Error:
-                Into<StdError> + std::marker::Send + std::marker::Sync,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
         {
             ControlClient::new(InterceptedService::new(inner, interceptor))
         }
@@ -3569,11 +3714,18 @@ pub mod control_client {
             &mut self,
             request: impl tonic::IntoRequest<super::GetStatusRequest>,
         ) -> std::result::Result<tonic::Response<super::Status>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/GetStatus");
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/GetStatus",
+            );
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.Control", "GetStatus"));
@@ -3587,14 +3739,18 @@ pub mod control_client {
             tonic::Response<tonic::codec::Streaming<super::Status>>,
             tonic::Status,
         > {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Watch");
             let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("robust.v1.Control", "Watch"));
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Watch"));
             self.inner.server_streaming(req, path, codec).await
         }
         /// Phases that ended, of all instances or one, in the order in which they ended: those that are kept
@@ -3606,14 +3762,18 @@ pub mod control_client {
             tonic::Response<tonic::codec::Streaming<super::PhasesPart>>,
             tonic::Status,
         > {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Phases");
             let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("robust.v1.Control", "Phases"));
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Phases"));
             self.inner.server_streaming(req, path, codec).await
         }
         /// Stored events from `since_seq`, then, with follow, those to come.
@@ -3624,14 +3784,18 @@ pub mod control_client {
             tonic::Response<tonic::codec::Streaming<super::Event>>,
             tonic::Status,
         > {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Events");
             let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("robust.v1.Control", "Events"));
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Events"));
             self.inner.server_streaming(req, path, codec).await
         }
         /// Strikes an instance; refusals are FAILED_PRECONDITION or INVALID_ARGUMENT with the reason.
@@ -3640,14 +3804,18 @@ pub mod control_client {
             &mut self,
             request: impl tonic::IntoRequest<super::InjectRequest>,
         ) -> std::result::Result<tonic::Response<super::InjectReply>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Inject");
             let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("robust.v1.Control", "Inject"));
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Inject"));
             self.inner.unary(req, path, codec).await
         }
         /// Takes back faults that have not struck yet.
@@ -3655,14 +3823,18 @@ pub mod control_client {
             &mut self,
             request: impl tonic::IntoRequest<super::DisarmRequest>,
         ) -> std::result::Result<tonic::Response<super::DisarmReply>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Disarm");
             let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("robust.v1.Control", "Disarm"));
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Disarm"));
             self.inner.unary(req, path, codec).await
         }
         /// What operators asked for, accepted or refused: stored entries, then, with follow, those to come.
@@ -3673,14 +3845,18 @@ pub mod control_client {
             tonic::Response<tonic::codec::Streaming<super::AuditEntry>>,
             tonic::Status,
         > {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Audit");
             let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("robust.v1.Control", "Audit"));
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Audit"));
             self.inner.server_streaming(req, path, codec).await
         }
         /// Takes an engine out of traffic, whatever its health; Readmit lets it in again. Refusals are
@@ -3688,12 +3864,22 @@ pub mod control_client {
         pub async fn quarantine(
             &mut self,
             request: impl tonic::IntoRequest<super::QuarantineRequest>,
-        ) -> std::result::Result<tonic::Response<super::QuarantineReply>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+        ) -> std::result::Result<
+            tonic::Response<super::QuarantineReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Quarantine");
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/Quarantine",
+            );
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.Control", "Quarantine"));
@@ -3702,15 +3888,24 @@ pub mod control_client {
         pub async fn readmit(
             &mut self,
             request: impl tonic::IntoRequest<super::QuarantineRequest>,
-        ) -> std::result::Result<tonic::Response<super::QuarantineReply>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+        ) -> std::result::Result<
+            tonic::Response<super::QuarantineReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Readmit");
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/Readmit",
+            );
             let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("robust.v1.Control", "Readmit"));
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Readmit"));
             self.inner.unary(req, path, codec).await
         }
         /// More or fewer instances of a role; FAILED_PRECONDITION with the reason and what would do.
@@ -3718,14 +3913,18 @@ pub mod control_client {
             &mut self,
             request: impl tonic::IntoRequest<super::ScaleRequest>,
         ) -> std::result::Result<tonic::Response<super::ChangeReply>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Scale");
             let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("robust.v1.Control", "Scale"));
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Scale"));
             self.inner.unary(req, path, codec).await
         }
         /// New values for one role, which alone is restarted with them; the job is as it was when refused.
@@ -3733,14 +3932,18 @@ pub mod control_client {
             &mut self,
             request: impl tonic::IntoRequest<super::UpdateRequest>,
         ) -> std::result::Result<tonic::Response<super::ChangeReply>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Update");
             let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("robust.v1.Control", "Update"));
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Update"));
             self.inner.unary(req, path, codec).await
         }
         /// Nothing new is started on a node, or again.
@@ -3748,26 +3951,40 @@ pub mod control_client {
             &mut self,
             request: impl tonic::IntoRequest<super::CordonRequest>,
         ) -> std::result::Result<tonic::Response<super::CordonReply>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Cordon");
             let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("robust.v1.Control", "Cordon"));
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Cordon"));
             self.inner.unary(req, path, codec).await
         }
         /// A lost slot is there again.
         pub async fn restore_slot(
             &mut self,
             request: impl tonic::IntoRequest<super::RestoreSlotRequest>,
-        ) -> std::result::Result<tonic::Response<super::RestoreSlotReply>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+        ) -> std::result::Result<
+            tonic::Response<super::RestoreSlotReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/RestoreSlot");
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/RestoreSlot",
+            );
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.Control", "RestoreSlot"));
@@ -3779,28 +3996,36 @@ pub mod control_client {
             &mut self,
             request: impl tonic::IntoRequest<super::PauseRequest>,
         ) -> std::result::Result<tonic::Response<super::PauseReply>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Pause");
             let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("robust.v1.Control", "Pause"));
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Pause"));
             self.inner.unary(req, path, codec).await
         }
         pub async fn resume(
             &mut self,
             request: impl tonic::IntoRequest<super::ResumeRequest>,
         ) -> std::result::Result<tonic::Response<super::PauseReply>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Resume");
             let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("robust.v1.Control", "Resume"));
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Resume"));
             self.inner.unary(req, path, codec).await
         }
         /// New processes for an instance, a role or everything: no fault, no budget. Nothing is trained twice.
@@ -3808,14 +4033,20 @@ pub mod control_client {
             &mut self,
             request: impl tonic::IntoRequest<super::RestartRequest>,
         ) -> std::result::Result<tonic::Response<super::RestartReply>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Restart");
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/Restart",
+            );
             let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("robust.v1.Control", "Restart"));
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Restart"));
             self.inner.unary(req, path, codec).await
         }
         /// What the processes of one place wrote, of all its lives on the node where it is now. With follow,
@@ -3827,14 +4058,18 @@ pub mod control_client {
             tonic::Response<tonic::codec::Streaming<super::LogPart>>,
             tonic::Status,
         > {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Logs");
             let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("robust.v1.Control", "Logs"));
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Logs"));
             self.inner.server_streaming(req, path, codec).await
         }
         /// Ends the job and the daemon in order.
@@ -3842,25 +4077,36 @@ pub mod control_client {
             &mut self,
             request: impl tonic::IntoRequest<super::StopRequest>,
         ) -> std::result::Result<tonic::Response<super::StopReply>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Stop");
             let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("robust.v1.Control", "Stop"));
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Stop"));
             self.inner.unary(req, path, codec).await
         }
         pub async fn get_report(
             &mut self,
             request: impl tonic::IntoRequest<super::GetReportRequest>,
         ) -> std::result::Result<tonic::Response<super::Report>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/GetReport");
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/GetReport",
+            );
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.Control", "GetReport"));
@@ -3874,11 +4120,18 @@ pub mod control_client {
             tonic::Response<tonic::codec::Streaming<super::History>>,
             tonic::Status,
         > {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/GetHistory");
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/GetHistory",
+            );
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.Control", "GetHistory"));
@@ -3892,11 +4145,18 @@ pub mod control_client {
             tonic::Response<tonic::codec::Streaming<super::Trajectory>>,
             tonic::Status,
         > {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Trajectories");
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/Trajectories",
+            );
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.Control", "Trajectories"));
@@ -3911,15 +4171,43 @@ pub mod control_client {
             tonic::Response<tonic::codec::Streaming<super::StepAccount>>,
             tonic::Status,
         > {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/GetStep");
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/GetStep",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "GetStep"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// The figures of committed steps, for whoever draws them.
+        pub async fn get_steps(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetStepsRequest>,
+        ) -> std::result::Result<tonic::Response<super::GetStepsReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/GetSteps",
+            );
             let mut req = request.into_request();
             req.extensions_mut()
-                .insert(GrpcMethod::new("robust.v1.Control", "GetStep"));
-            self.inner.server_streaming(req, path, codec).await
+                .insert(GrpcMethod::new("robust.v1.Control", "GetSteps"));
+            self.inner.unary(req, path, codec).await
         }
         /// Reads everything that is stored and compares it with its digests and with itself; words of
         /// progress, then the result.
@@ -3930,11 +4218,18 @@ pub mod control_client {
             tonic::Response<tonic::codec::Streaming<super::StoreCheck>>,
             tonic::Status,
         > {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/CheckStore");
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/CheckStore",
+            );
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.Control", "CheckStore"));
@@ -3944,13 +4239,22 @@ pub mod control_client {
         pub async fn create_join_token(
             &mut self,
             request: impl tonic::IntoRequest<super::CreateJoinTokenRequest>,
-        ) -> std::result::Result<tonic::Response<super::CreateJoinTokenReply>, tonic::Status>
-        {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+        ) -> std::result::Result<
+            tonic::Response<super::CreateJoinTokenReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/CreateJoinToken");
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/CreateJoinToken",
+            );
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.Control", "CreateJoinToken"));
@@ -3960,12 +4264,22 @@ pub mod control_client {
         pub async fn revoke_join(
             &mut self,
             request: impl tonic::IntoRequest<super::RevokeJoinRequest>,
-        ) -> std::result::Result<tonic::Response<super::RevokeJoinReply>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+        ) -> std::result::Result<
+            tonic::Response<super::RevokeJoinReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/RevokeJoin");
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/RevokeJoin",
+            );
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.Control", "RevokeJoin"));
@@ -3976,11 +4290,18 @@ pub mod control_client {
             &mut self,
             request: impl tonic::IntoRequest<super::ListJoinsRequest>,
         ) -> std::result::Result<tonic::Response<super::ListJoinsReply>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/ListJoins");
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/ListJoins",
+            );
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.Control", "ListJoins"));
@@ -3991,11 +4312,18 @@ pub mod control_client {
             &mut self,
             request: impl tonic::IntoRequest<super::RotateAuthorityRequest>,
         ) -> std::result::Result<tonic::Response<super::AuthorityReply>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/RotateAuthority");
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/RotateAuthority",
+            );
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.Control", "RotateAuthority"));
@@ -4006,11 +4334,18 @@ pub mod control_client {
             &mut self,
             request: impl tonic::IntoRequest<super::ShowAuthorityRequest>,
         ) -> std::result::Result<tonic::Response<super::AuthorityReply>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/ShowAuthority");
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/ShowAuthority",
+            );
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.Control", "ShowAuthority"));
@@ -4021,11 +4356,18 @@ pub mod control_client {
             &mut self,
             request: impl tonic::IntoRequest<super::GetRulesRequest>,
         ) -> std::result::Result<tonic::Response<super::Rules>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/GetRules");
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/GetRules",
+            );
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.Control", "GetRules"));
@@ -4040,7 +4382,7 @@ pub mod control_server {
         dead_code,
         missing_docs,
         clippy::wildcard_imports,
-        clippy::let_unit_value
+        clippy::let_unit_value,
     )]
     use tonic::codegen::*;
     /// Generated trait containing gRPC methods that should be implemented for use with ControlServer.
@@ -4053,7 +4395,8 @@ pub mod control_server {
         /// Server streaming response type for the Watch method.
         type WatchStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::Status, tonic::Status>,
-            > + std::marker::Send
+            >
+            + std::marker::Send
             + 'static;
         /// One Status now and then one every interval until the client leaves.
         async fn watch(
@@ -4063,7 +4406,8 @@ pub mod control_server {
         /// Server streaming response type for the Phases method.
         type PhasesStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::PhasesPart, tonic::Status>,
-            > + std::marker::Send
+            >
+            + std::marker::Send
             + 'static;
         /// Phases that ended, of all instances or one, in the order in which they ended: those that are kept
         /// (15 minutes), then, with follow, those to come; without follow the present ones last.
@@ -4074,7 +4418,8 @@ pub mod control_server {
         /// Server streaming response type for the Events method.
         type EventsStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::Event, tonic::Status>,
-            > + std::marker::Send
+            >
+            + std::marker::Send
             + 'static;
         /// Stored events from `since_seq`, then, with follow, those to come.
         async fn events(
@@ -4095,7 +4440,8 @@ pub mod control_server {
         /// Server streaming response type for the Audit method.
         type AuditStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::AuditEntry, tonic::Status>,
-            > + std::marker::Send
+            >
+            + std::marker::Send
             + 'static;
         /// What operators asked for, accepted or refused: stored entries, then, with follow, those to come.
         async fn audit(
@@ -4131,7 +4477,10 @@ pub mod control_server {
         async fn restore_slot(
             &self,
             request: tonic::Request<super::RestoreSlotRequest>,
-        ) -> std::result::Result<tonic::Response<super::RestoreSlotReply>, tonic::Status>;
+        ) -> std::result::Result<
+            tonic::Response<super::RestoreSlotReply>,
+            tonic::Status,
+        >;
         /// Nothing is begun beyond the step under way until Resume; survives the daemon. What runs is not
         /// frozen: it ends its turn, its step, its pull. Refusals are FAILED_PRECONDITION.
         async fn pause(
@@ -4150,7 +4499,8 @@ pub mod control_server {
         /// Server streaming response type for the Logs method.
         type LogsStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::LogPart, tonic::Status>,
-            > + std::marker::Send
+            >
+            + std::marker::Send
             + 'static;
         /// What the processes of one place wrote, of all its lives on the node where it is now. With follow,
         /// it goes on until the client leaves.
@@ -4170,7 +4520,8 @@ pub mod control_server {
         /// Server streaming response type for the GetHistory method.
         type GetHistoryStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::History, tonic::Status>,
-            > + std::marker::Send
+            >
+            + std::marker::Send
             + 'static;
         /// The whole run as a report draws it, from the store alone; parts to be put together.
         async fn get_history(
@@ -4180,17 +4531,22 @@ pub mod control_server {
         /// Server streaming response type for the Trajectories method.
         type TrajectoriesStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::Trajectory, tonic::Status>,
-            > + std::marker::Send
+            >
+            + std::marker::Send
             + 'static;
         /// Stored trajectories in order, each with what is asked for.
         async fn trajectories(
             &self,
             request: tonic::Request<super::TrajectoriesRequest>,
-        ) -> std::result::Result<tonic::Response<Self::TrajectoriesStream>, tonic::Status>;
+        ) -> std::result::Result<
+            tonic::Response<Self::TrajectoriesStream>,
+            tonic::Status,
+        >;
         /// Server streaming response type for the GetStep method.
         type GetStepStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::StepAccount, tonic::Status>,
-            > + std::marker::Send
+            >
+            + std::marker::Send
             + 'static;
         /// What entered a committed step, from its record and from the records of its trajectories, which are
         /// compared; parts to be put together. NOT_FOUND for a step that is not committed.
@@ -4198,10 +4554,16 @@ pub mod control_server {
             &self,
             request: tonic::Request<super::GetStepRequest>,
         ) -> std::result::Result<tonic::Response<Self::GetStepStream>, tonic::Status>;
+        /// The figures of committed steps, for whoever draws them.
+        async fn get_steps(
+            &self,
+            request: tonic::Request<super::GetStepsRequest>,
+        ) -> std::result::Result<tonic::Response<super::GetStepsReply>, tonic::Status>;
         /// Server streaming response type for the CheckStore method.
         type CheckStoreStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::StoreCheck, tonic::Status>,
-            > + std::marker::Send
+            >
+            + std::marker::Send
             + 'static;
         /// Reads everything that is stored and compares it with its digests and with itself; words of
         /// progress, then the result.
@@ -4213,7 +4575,10 @@ pub mod control_server {
         async fn create_join_token(
             &self,
             request: tonic::Request<super::CreateJoinTokenRequest>,
-        ) -> std::result::Result<tonic::Response<super::CreateJoinTokenReply>, tonic::Status>;
+        ) -> std::result::Result<
+            tonic::Response<super::CreateJoinTokenReply>,
+            tonic::Status,
+        >;
         /// Takes back a token that was not used yet, or the certificate of a node, which has to enroll anew.
         async fn revoke_join(
             &self,
@@ -4261,7 +4626,10 @@ pub mod control_server {
                 max_encoding_message_size: None,
             }
         }
-        pub fn with_interceptor<F>(inner: T, interceptor: F) -> InterceptedService<Self, F>
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
         where
             F: tonic::service::Interceptor,
         {
@@ -4316,16 +4684,21 @@ pub mod control_server {
                 "/robust.v1.Control/GetStatus" => {
                     #[allow(non_camel_case_types)]
                     struct GetStatusSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::GetStatusRequest> for GetStatusSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::GetStatusRequest>
+                    for GetStatusSvc<T> {
                         type Response = super::Status;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::GetStatusRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut =
-                                async move { <T as Control>::get_status(&inner, request).await };
+                            let fut = async move {
+                                <T as Control>::get_status(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -4354,17 +4727,24 @@ pub mod control_server {
                 "/robust.v1.Control/Watch" => {
                     #[allow(non_camel_case_types)]
                     struct WatchSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::ServerStreamingService<super::WatchRequest> for WatchSvc<T> {
+                    impl<
+                        T: Control,
+                    > tonic::server::ServerStreamingService<super::WatchRequest>
+                    for WatchSvc<T> {
                         type Response = super::Status;
                         type ResponseStream = T::WatchStream;
-                        type Future =
-                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::WatchRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as Control>::watch(&inner, request).await };
+                            let fut = async move {
+                                <T as Control>::watch(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -4393,17 +4773,24 @@ pub mod control_server {
                 "/robust.v1.Control/Phases" => {
                     #[allow(non_camel_case_types)]
                     struct PhasesSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::ServerStreamingService<super::PhasesRequest> for PhasesSvc<T> {
+                    impl<
+                        T: Control,
+                    > tonic::server::ServerStreamingService<super::PhasesRequest>
+                    for PhasesSvc<T> {
                         type Response = super::PhasesPart;
                         type ResponseStream = T::PhasesStream;
-                        type Future =
-                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::PhasesRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as Control>::phases(&inner, request).await };
+                            let fut = async move {
+                                <T as Control>::phases(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -4432,17 +4819,24 @@ pub mod control_server {
                 "/robust.v1.Control/Events" => {
                     #[allow(non_camel_case_types)]
                     struct EventsSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::ServerStreamingService<super::EventsRequest> for EventsSvc<T> {
+                    impl<
+                        T: Control,
+                    > tonic::server::ServerStreamingService<super::EventsRequest>
+                    for EventsSvc<T> {
                         type Response = super::Event;
                         type ResponseStream = T::EventsStream;
-                        type Future =
-                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::EventsRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as Control>::events(&inner, request).await };
+                            let fut = async move {
+                                <T as Control>::events(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -4471,15 +4865,21 @@ pub mod control_server {
                 "/robust.v1.Control/Inject" => {
                     #[allow(non_camel_case_types)]
                     struct InjectSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::InjectRequest> for InjectSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::InjectRequest>
+                    for InjectSvc<T> {
                         type Response = super::InjectReply;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::InjectRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as Control>::inject(&inner, request).await };
+                            let fut = async move {
+                                <T as Control>::inject(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -4508,15 +4908,21 @@ pub mod control_server {
                 "/robust.v1.Control/Disarm" => {
                     #[allow(non_camel_case_types)]
                     struct DisarmSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::DisarmRequest> for DisarmSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::DisarmRequest>
+                    for DisarmSvc<T> {
                         type Response = super::DisarmReply;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::DisarmRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as Control>::disarm(&inner, request).await };
+                            let fut = async move {
+                                <T as Control>::disarm(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -4545,17 +4951,24 @@ pub mod control_server {
                 "/robust.v1.Control/Audit" => {
                     #[allow(non_camel_case_types)]
                     struct AuditSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::ServerStreamingService<super::AuditRequest> for AuditSvc<T> {
+                    impl<
+                        T: Control,
+                    > tonic::server::ServerStreamingService<super::AuditRequest>
+                    for AuditSvc<T> {
                         type Response = super::AuditEntry;
                         type ResponseStream = T::AuditStream;
-                        type Future =
-                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::AuditRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as Control>::audit(&inner, request).await };
+                            let fut = async move {
+                                <T as Control>::audit(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -4584,16 +4997,23 @@ pub mod control_server {
                 "/robust.v1.Control/Quarantine" => {
                     #[allow(non_camel_case_types)]
                     struct QuarantineSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::QuarantineRequest> for QuarantineSvc<T> {
+                    impl<
+                        T: Control,
+                    > tonic::server::UnaryService<super::QuarantineRequest>
+                    for QuarantineSvc<T> {
                         type Response = super::QuarantineReply;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::QuarantineRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut =
-                                async move { <T as Control>::quarantine(&inner, request).await };
+                            let fut = async move {
+                                <T as Control>::quarantine(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -4622,15 +5042,23 @@ pub mod control_server {
                 "/robust.v1.Control/Readmit" => {
                     #[allow(non_camel_case_types)]
                     struct ReadmitSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::QuarantineRequest> for ReadmitSvc<T> {
+                    impl<
+                        T: Control,
+                    > tonic::server::UnaryService<super::QuarantineRequest>
+                    for ReadmitSvc<T> {
                         type Response = super::QuarantineReply;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::QuarantineRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as Control>::readmit(&inner, request).await };
+                            let fut = async move {
+                                <T as Control>::readmit(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -4659,15 +5087,21 @@ pub mod control_server {
                 "/robust.v1.Control/Scale" => {
                     #[allow(non_camel_case_types)]
                     struct ScaleSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::ScaleRequest> for ScaleSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::ScaleRequest>
+                    for ScaleSvc<T> {
                         type Response = super::ChangeReply;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::ScaleRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as Control>::scale(&inner, request).await };
+                            let fut = async move {
+                                <T as Control>::scale(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -4696,15 +5130,21 @@ pub mod control_server {
                 "/robust.v1.Control/Update" => {
                     #[allow(non_camel_case_types)]
                     struct UpdateSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::UpdateRequest> for UpdateSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::UpdateRequest>
+                    for UpdateSvc<T> {
                         type Response = super::ChangeReply;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::UpdateRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as Control>::update(&inner, request).await };
+                            let fut = async move {
+                                <T as Control>::update(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -4733,15 +5173,21 @@ pub mod control_server {
                 "/robust.v1.Control/Cordon" => {
                     #[allow(non_camel_case_types)]
                     struct CordonSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::CordonRequest> for CordonSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::CordonRequest>
+                    for CordonSvc<T> {
                         type Response = super::CordonReply;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::CordonRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as Control>::cordon(&inner, request).await };
+                            let fut = async move {
+                                <T as Control>::cordon(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -4770,16 +5216,23 @@ pub mod control_server {
                 "/robust.v1.Control/RestoreSlot" => {
                     #[allow(non_camel_case_types)]
                     struct RestoreSlotSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::RestoreSlotRequest> for RestoreSlotSvc<T> {
+                    impl<
+                        T: Control,
+                    > tonic::server::UnaryService<super::RestoreSlotRequest>
+                    for RestoreSlotSvc<T> {
                         type Response = super::RestoreSlotReply;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::RestoreSlotRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut =
-                                async move { <T as Control>::restore_slot(&inner, request).await };
+                            let fut = async move {
+                                <T as Control>::restore_slot(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -4808,15 +5261,21 @@ pub mod control_server {
                 "/robust.v1.Control/Pause" => {
                     #[allow(non_camel_case_types)]
                     struct PauseSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::PauseRequest> for PauseSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::PauseRequest>
+                    for PauseSvc<T> {
                         type Response = super::PauseReply;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::PauseRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as Control>::pause(&inner, request).await };
+                            let fut = async move {
+                                <T as Control>::pause(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -4845,15 +5304,21 @@ pub mod control_server {
                 "/robust.v1.Control/Resume" => {
                     #[allow(non_camel_case_types)]
                     struct ResumeSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::ResumeRequest> for ResumeSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::ResumeRequest>
+                    for ResumeSvc<T> {
                         type Response = super::PauseReply;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::ResumeRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as Control>::resume(&inner, request).await };
+                            let fut = async move {
+                                <T as Control>::resume(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -4882,15 +5347,21 @@ pub mod control_server {
                 "/robust.v1.Control/Restart" => {
                     #[allow(non_camel_case_types)]
                     struct RestartSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::RestartRequest> for RestartSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::RestartRequest>
+                    for RestartSvc<T> {
                         type Response = super::RestartReply;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::RestartRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as Control>::restart(&inner, request).await };
+                            let fut = async move {
+                                <T as Control>::restart(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -4919,17 +5390,24 @@ pub mod control_server {
                 "/robust.v1.Control/Logs" => {
                     #[allow(non_camel_case_types)]
                     struct LogsSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::ServerStreamingService<super::LogsRequest> for LogsSvc<T> {
+                    impl<
+                        T: Control,
+                    > tonic::server::ServerStreamingService<super::LogsRequest>
+                    for LogsSvc<T> {
                         type Response = super::LogPart;
                         type ResponseStream = T::LogsStream;
-                        type Future =
-                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::LogsRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as Control>::logs(&inner, request).await };
+                            let fut = async move {
+                                <T as Control>::logs(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -4958,15 +5436,21 @@ pub mod control_server {
                 "/robust.v1.Control/Stop" => {
                     #[allow(non_camel_case_types)]
                     struct StopSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::StopRequest> for StopSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::StopRequest>
+                    for StopSvc<T> {
                         type Response = super::StopReply;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::StopRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as Control>::stop(&inner, request).await };
+                            let fut = async move {
+                                <T as Control>::stop(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -4995,16 +5479,21 @@ pub mod control_server {
                 "/robust.v1.Control/GetReport" => {
                     #[allow(non_camel_case_types)]
                     struct GetReportSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::GetReportRequest> for GetReportSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::GetReportRequest>
+                    for GetReportSvc<T> {
                         type Response = super::Report;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::GetReportRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut =
-                                async move { <T as Control>::get_report(&inner, request).await };
+                            let fut = async move {
+                                <T as Control>::get_report(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -5033,20 +5522,24 @@ pub mod control_server {
                 "/robust.v1.Control/GetHistory" => {
                     #[allow(non_camel_case_types)]
                     struct GetHistorySvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::ServerStreamingService<super::GetHistoryRequest>
-                        for GetHistorySvc<T>
-                    {
+                    impl<
+                        T: Control,
+                    > tonic::server::ServerStreamingService<super::GetHistoryRequest>
+                    for GetHistorySvc<T> {
                         type Response = super::History;
                         type ResponseStream = T::GetHistoryStream;
-                        type Future =
-                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::GetHistoryRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut =
-                                async move { <T as Control>::get_history(&inner, request).await };
+                            let fut = async move {
+                                <T as Control>::get_history(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -5075,21 +5568,24 @@ pub mod control_server {
                 "/robust.v1.Control/Trajectories" => {
                     #[allow(non_camel_case_types)]
                     struct TrajectoriesSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control>
-                        tonic::server::ServerStreamingService<super::TrajectoriesRequest>
-                        for TrajectoriesSvc<T>
-                    {
+                    impl<
+                        T: Control,
+                    > tonic::server::ServerStreamingService<super::TrajectoriesRequest>
+                    for TrajectoriesSvc<T> {
                         type Response = super::Trajectory;
                         type ResponseStream = T::TrajectoriesStream;
-                        type Future =
-                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::TrajectoriesRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut =
-                                async move { <T as Control>::trajectories(&inner, request).await };
+                            let fut = async move {
+                                <T as Control>::trajectories(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -5118,18 +5614,24 @@ pub mod control_server {
                 "/robust.v1.Control/GetStep" => {
                     #[allow(non_camel_case_types)]
                     struct GetStepSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::ServerStreamingService<super::GetStepRequest> for GetStepSvc<T> {
+                    impl<
+                        T: Control,
+                    > tonic::server::ServerStreamingService<super::GetStepRequest>
+                    for GetStepSvc<T> {
                         type Response = super::StepAccount;
                         type ResponseStream = T::GetStepStream;
-                        type Future =
-                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::GetStepRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut =
-                                async move { <T as Control>::get_step(&inner, request).await };
+                            let fut = async move {
+                                <T as Control>::get_step(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -5155,23 +5657,70 @@ pub mod control_server {
                     };
                     Box::pin(fut)
                 }
+                "/robust.v1.Control/GetSteps" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetStepsSvc<T: Control>(pub Arc<T>);
+                    impl<T: Control> tonic::server::UnaryService<super::GetStepsRequest>
+                    for GetStepsSvc<T> {
+                        type Response = super::GetStepsReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetStepsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::get_steps(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetStepsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/robust.v1.Control/CheckStore" => {
                     #[allow(non_camel_case_types)]
                     struct CheckStoreSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::ServerStreamingService<super::CheckStoreRequest>
-                        for CheckStoreSvc<T>
-                    {
+                    impl<
+                        T: Control,
+                    > tonic::server::ServerStreamingService<super::CheckStoreRequest>
+                    for CheckStoreSvc<T> {
                         type Response = super::StoreCheck;
                         type ResponseStream = T::CheckStoreStream;
-                        type Future =
-                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::CheckStoreRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut =
-                                async move { <T as Control>::check_store(&inner, request).await };
+                            let fut = async move {
+                                <T as Control>::check_store(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -5200,11 +5749,15 @@ pub mod control_server {
                 "/robust.v1.Control/CreateJoinToken" => {
                     #[allow(non_camel_case_types)]
                     struct CreateJoinTokenSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::CreateJoinTokenRequest>
-                        for CreateJoinTokenSvc<T>
-                    {
+                    impl<
+                        T: Control,
+                    > tonic::server::UnaryService<super::CreateJoinTokenRequest>
+                    for CreateJoinTokenSvc<T> {
                         type Response = super::CreateJoinTokenReply;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::CreateJoinTokenRequest>,
@@ -5241,16 +5794,23 @@ pub mod control_server {
                 "/robust.v1.Control/RevokeJoin" => {
                     #[allow(non_camel_case_types)]
                     struct RevokeJoinSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::RevokeJoinRequest> for RevokeJoinSvc<T> {
+                    impl<
+                        T: Control,
+                    > tonic::server::UnaryService<super::RevokeJoinRequest>
+                    for RevokeJoinSvc<T> {
                         type Response = super::RevokeJoinReply;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::RevokeJoinRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut =
-                                async move { <T as Control>::revoke_join(&inner, request).await };
+                            let fut = async move {
+                                <T as Control>::revoke_join(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -5279,16 +5839,21 @@ pub mod control_server {
                 "/robust.v1.Control/ListJoins" => {
                     #[allow(non_camel_case_types)]
                     struct ListJoinsSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::ListJoinsRequest> for ListJoinsSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::ListJoinsRequest>
+                    for ListJoinsSvc<T> {
                         type Response = super::ListJoinsReply;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::ListJoinsRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut =
-                                async move { <T as Control>::list_joins(&inner, request).await };
+                            let fut = async move {
+                                <T as Control>::list_joins(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -5317,11 +5882,15 @@ pub mod control_server {
                 "/robust.v1.Control/RotateAuthority" => {
                     #[allow(non_camel_case_types)]
                     struct RotateAuthoritySvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::RotateAuthorityRequest>
-                        for RotateAuthoritySvc<T>
-                    {
+                    impl<
+                        T: Control,
+                    > tonic::server::UnaryService<super::RotateAuthorityRequest>
+                    for RotateAuthoritySvc<T> {
                         type Response = super::AuthorityReply;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::RotateAuthorityRequest>,
@@ -5358,9 +5927,15 @@ pub mod control_server {
                 "/robust.v1.Control/ShowAuthority" => {
                     #[allow(non_camel_case_types)]
                     struct ShowAuthoritySvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::ShowAuthorityRequest> for ShowAuthoritySvc<T> {
+                    impl<
+                        T: Control,
+                    > tonic::server::UnaryService<super::ShowAuthorityRequest>
+                    for ShowAuthoritySvc<T> {
                         type Response = super::AuthorityReply;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::ShowAuthorityRequest>,
@@ -5397,16 +5972,21 @@ pub mod control_server {
                 "/robust.v1.Control/GetRules" => {
                     #[allow(non_camel_case_types)]
                     struct GetRulesSvc<T: Control>(pub Arc<T>);
-                    impl<T: Control> tonic::server::UnaryService<super::GetRulesRequest> for GetRulesSvc<T> {
+                    impl<T: Control> tonic::server::UnaryService<super::GetRulesRequest>
+                    for GetRulesSvc<T> {
                         type Response = super::Rules;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::GetRulesRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut =
-                                async move { <T as Control>::get_rules(&inner, request).await };
+                            let fut = async move {
+                                <T as Control>::get_rules(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -5432,19 +6012,25 @@ pub mod control_server {
                     };
                     Box::pin(fut)
                 }
-                _ => Box::pin(async move {
-                    let mut response = http::Response::new(tonic::body::Body::default());
-                    let headers = response.headers_mut();
-                    headers.insert(
-                        tonic::Status::GRPC_STATUS,
-                        (tonic::Code::Unimplemented as i32).into(),
-                    );
-                    headers.insert(
-                        http::header::CONTENT_TYPE,
-                        tonic::metadata::GRPC_CONTENT_TYPE,
-                    );
-                    Ok(response)
-                }),
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
             }
         }
     }
@@ -5520,7 +6106,8 @@ pub struct NodeMessage {
 }
 /// Nested message and enum types in `NodeMessage`.
 pub mod node_message {
-    #[derive(serde::Serialize, serde::Deserialize, Clone, PartialEq, ::prost::Oneof)]
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Body {
         /// the first message
         #[prost(message, tag = "2")]
@@ -5643,9 +6230,8 @@ pub struct RoleExited {
 }
 /// Nested message and enum types in `RoleExited`.
 pub mod role_exited {
-    #[derive(
-        serde::Serialize, serde::Deserialize, Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof,
-    )]
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum Exit {
         #[prost(int32, tag = "2")]
         Code(i32),
@@ -5743,7 +6329,8 @@ pub struct LeaderMessage {
 }
 /// Nested message and enum types in `LeaderMessage`.
 pub mod leader_message {
-    #[derive(serde::Serialize, serde::Deserialize, Clone, PartialEq, ::prost::Oneof)]
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Body {
         /// the first message
         #[prost(message, tag = "1")]
@@ -6138,10 +6725,10 @@ pub mod node_host_client {
         dead_code,
         missing_docs,
         clippy::wildcard_imports,
-        clippy::let_unit_value
+        clippy::let_unit_value,
     )]
-    use tonic::codegen::http::Uri;
     use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
     #[derive(Debug, Clone)]
     pub struct NodeHostClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -6180,13 +6767,14 @@ pub mod node_host_client {
             F: tonic::service::Interceptor,
             T::ResponseBody: Default,
             T: tonic::codegen::Service<
-                    http::Request<tonic::body::Body>,
-                    Response = http::Response<
-                        <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                    >,
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
                 >,
-            <T as tonic::codegen::Service<http::Request<tonic::body::Body>>>::Error:
-                Into<StdError> + std::marker::Send + std::marker::Sync,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
         {
             NodeHostClient::new(InterceptedService::new(inner, interceptor))
         }
@@ -6228,27 +6816,40 @@ pub mod node_host_client {
             tonic::Response<tonic::codec::Streaming<super::LeaderMessage>>,
             tonic::Status,
         > {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.NodeHost/Join");
             let mut req = request.into_streaming_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("robust.v1.NodeHost", "Join"));
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.NodeHost", "Join"));
             self.inner.streaming(req, path, codec).await
         }
         /// A file that the welcome names.
         pub async fn read_file(
             &mut self,
             request: impl tonic::IntoRequest<super::ReadFileRequest>,
-        ) -> std::result::Result<tonic::Response<tonic::codec::Streaming<super::Part>>, tonic::Status>
-        {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::Part>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.NodeHost/ReadFile");
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.NodeHost/ReadFile",
+            );
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.NodeHost", "ReadFile"));
@@ -6262,11 +6863,18 @@ pub mod node_host_client {
             tonic::Response<tonic::codec::Streaming<super::ShardPart>>,
             tonic::Status,
         > {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.NodeHost/ReadShard");
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.NodeHost/ReadShard",
+            );
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.NodeHost", "ReadShard"));
@@ -6277,11 +6885,18 @@ pub mod node_host_client {
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::ShardPart>,
         ) -> std::result::Result<tonic::Response<super::KeptShard>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.NodeHost/KeepShard");
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.NodeHost/KeepShard",
+            );
             let mut req = request.into_streaming_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.NodeHost", "KeepShard"));
@@ -6294,14 +6909,20 @@ pub mod node_host_client {
             &mut self,
             request: impl tonic::IntoRequest<super::EnrollRequest>,
         ) -> std::result::Result<tonic::Response<super::EnrollReply>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.NodeHost/Enroll");
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.NodeHost/Enroll",
+            );
             let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("robust.v1.NodeHost", "Enroll"));
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.NodeHost", "Enroll"));
             self.inner.unary(req, path, codec).await
         }
         /// Who has a shard of a snapshot that the leader does not have.
@@ -6309,11 +6930,18 @@ pub mod node_host_client {
             &mut self,
             request: impl tonic::IntoRequest<super::HeldShard>,
         ) -> std::result::Result<tonic::Response<super::ShardPlaces>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.NodeHost/FindShard");
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.NodeHost/FindShard",
+            );
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.NodeHost", "FindShard"));
@@ -6324,14 +6952,18 @@ pub mod node_host_client {
             &mut self,
             request: impl tonic::IntoRequest<super::ClockRequest>,
         ) -> std::result::Result<tonic::Response<super::ClockReply>, tonic::Status> {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static("/robust.v1.NodeHost/Clock");
             let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("robust.v1.NodeHost", "Clock"));
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.NodeHost", "Clock"));
             self.inner.unary(req, path, codec).await
         }
     }
@@ -6343,7 +6975,7 @@ pub mod node_host_server {
         dead_code,
         missing_docs,
         clippy::wildcard_imports,
-        clippy::let_unit_value
+        clippy::let_unit_value,
     )]
     use tonic::codegen::*;
     /// Generated trait containing gRPC methods that should be implemented for use with NodeHostServer.
@@ -6352,7 +6984,8 @@ pub mod node_host_server {
         /// Server streaming response type for the Join method.
         type JoinStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::LeaderMessage, tonic::Status>,
-            > + std::marker::Send
+            >
+            + std::marker::Send
             + 'static;
         async fn join(
             &self,
@@ -6361,7 +6994,8 @@ pub mod node_host_server {
         /// Server streaming response type for the ReadFile method.
         type ReadFileStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::Part, tonic::Status>,
-            > + std::marker::Send
+            >
+            + std::marker::Send
             + 'static;
         /// A file that the welcome names.
         async fn read_file(
@@ -6371,7 +7005,8 @@ pub mod node_host_server {
         /// Server streaming response type for the ReadShard method.
         type ReadShardStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::ShardPart, tonic::Status>,
-            > + std::marker::Send
+            >
+            + std::marker::Send
             + 'static;
         /// A snapshot's or checkpoint's shard that the leader holds.
         async fn read_shard(
@@ -6422,7 +7057,10 @@ pub mod node_host_server {
                 max_encoding_message_size: None,
             }
         }
-        pub fn with_interceptor<F>(inner: T, interceptor: F) -> InterceptedService<Self, F>
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
         where
             F: tonic::service::Interceptor,
         {
@@ -6477,17 +7115,22 @@ pub mod node_host_server {
                 "/robust.v1.NodeHost/Join" => {
                     #[allow(non_camel_case_types)]
                     struct JoinSvc<T: NodeHost>(pub Arc<T>);
-                    impl<T: NodeHost> tonic::server::StreamingService<super::NodeMessage> for JoinSvc<T> {
+                    impl<T: NodeHost> tonic::server::StreamingService<super::NodeMessage>
+                    for JoinSvc<T> {
                         type Response = super::LeaderMessage;
                         type ResponseStream = T::JoinStream;
-                        type Future =
-                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<tonic::Streaming<super::NodeMessage>>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as NodeHost>::join(&inner, request).await };
+                            let fut = async move {
+                                <T as NodeHost>::join(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -6516,18 +7159,24 @@ pub mod node_host_server {
                 "/robust.v1.NodeHost/ReadFile" => {
                     #[allow(non_camel_case_types)]
                     struct ReadFileSvc<T: NodeHost>(pub Arc<T>);
-                    impl<T: NodeHost> tonic::server::ServerStreamingService<super::ReadFileRequest> for ReadFileSvc<T> {
+                    impl<
+                        T: NodeHost,
+                    > tonic::server::ServerStreamingService<super::ReadFileRequest>
+                    for ReadFileSvc<T> {
                         type Response = super::Part;
                         type ResponseStream = T::ReadFileStream;
-                        type Future =
-                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::ReadFileRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut =
-                                async move { <T as NodeHost>::read_file(&inner, request).await };
+                            let fut = async move {
+                                <T as NodeHost>::read_file(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -6556,20 +7205,24 @@ pub mod node_host_server {
                 "/robust.v1.NodeHost/ReadShard" => {
                     #[allow(non_camel_case_types)]
                     struct ReadShardSvc<T: NodeHost>(pub Arc<T>);
-                    impl<T: NodeHost> tonic::server::ServerStreamingService<super::ReadShardRequest>
-                        for ReadShardSvc<T>
-                    {
+                    impl<
+                        T: NodeHost,
+                    > tonic::server::ServerStreamingService<super::ReadShardRequest>
+                    for ReadShardSvc<T> {
                         type Response = super::ShardPart;
                         type ResponseStream = T::ReadShardStream;
-                        type Future =
-                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::ReadShardRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut =
-                                async move { <T as NodeHost>::read_shard(&inner, request).await };
+                            let fut = async move {
+                                <T as NodeHost>::read_shard(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -6598,16 +7251,23 @@ pub mod node_host_server {
                 "/robust.v1.NodeHost/KeepShard" => {
                     #[allow(non_camel_case_types)]
                     struct KeepShardSvc<T: NodeHost>(pub Arc<T>);
-                    impl<T: NodeHost> tonic::server::ClientStreamingService<super::ShardPart> for KeepShardSvc<T> {
+                    impl<
+                        T: NodeHost,
+                    > tonic::server::ClientStreamingService<super::ShardPart>
+                    for KeepShardSvc<T> {
                         type Response = super::KeptShard;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<tonic::Streaming<super::ShardPart>>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut =
-                                async move { <T as NodeHost>::keep_shard(&inner, request).await };
+                            let fut = async move {
+                                <T as NodeHost>::keep_shard(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -6636,15 +7296,21 @@ pub mod node_host_server {
                 "/robust.v1.NodeHost/Enroll" => {
                     #[allow(non_camel_case_types)]
                     struct EnrollSvc<T: NodeHost>(pub Arc<T>);
-                    impl<T: NodeHost> tonic::server::UnaryService<super::EnrollRequest> for EnrollSvc<T> {
+                    impl<T: NodeHost> tonic::server::UnaryService<super::EnrollRequest>
+                    for EnrollSvc<T> {
                         type Response = super::EnrollReply;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::EnrollRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as NodeHost>::enroll(&inner, request).await };
+                            let fut = async move {
+                                <T as NodeHost>::enroll(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -6673,16 +7339,21 @@ pub mod node_host_server {
                 "/robust.v1.NodeHost/FindShard" => {
                     #[allow(non_camel_case_types)]
                     struct FindShardSvc<T: NodeHost>(pub Arc<T>);
-                    impl<T: NodeHost> tonic::server::UnaryService<super::HeldShard> for FindShardSvc<T> {
+                    impl<T: NodeHost> tonic::server::UnaryService<super::HeldShard>
+                    for FindShardSvc<T> {
                         type Response = super::ShardPlaces;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::HeldShard>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut =
-                                async move { <T as NodeHost>::find_shard(&inner, request).await };
+                            let fut = async move {
+                                <T as NodeHost>::find_shard(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -6711,15 +7382,21 @@ pub mod node_host_server {
                 "/robust.v1.NodeHost/Clock" => {
                     #[allow(non_camel_case_types)]
                     struct ClockSvc<T: NodeHost>(pub Arc<T>);
-                    impl<T: NodeHost> tonic::server::UnaryService<super::ClockRequest> for ClockSvc<T> {
+                    impl<T: NodeHost> tonic::server::UnaryService<super::ClockRequest>
+                    for ClockSvc<T> {
                         type Response = super::ClockReply;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::ClockRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut = async move { <T as NodeHost>::clock(&inner, request).await };
+                            let fut = async move {
+                                <T as NodeHost>::clock(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -6745,19 +7422,25 @@ pub mod node_host_server {
                     };
                     Box::pin(fut)
                 }
-                _ => Box::pin(async move {
-                    let mut response = http::Response::new(tonic::body::Body::default());
-                    let headers = response.headers_mut();
-                    headers.insert(
-                        tonic::Status::GRPC_STATUS,
-                        (tonic::Code::Unimplemented as i32).into(),
-                    );
-                    headers.insert(
-                        http::header::CONTENT_TYPE,
-                        tonic::metadata::GRPC_CONTENT_TYPE,
-                    );
-                    Ok(response)
-                }),
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
             }
         }
     }
@@ -6786,10 +7469,10 @@ pub mod shard_host_client {
         dead_code,
         missing_docs,
         clippy::wildcard_imports,
-        clippy::let_unit_value
+        clippy::let_unit_value,
     )]
-    use tonic::codegen::http::Uri;
     use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
     /// What nodes give to each other, beside the leader: called over TLS by the certificates of the welcome.
     #[derive(Debug, Clone)]
     pub struct ShardHostClient<T> {
@@ -6829,13 +7512,14 @@ pub mod shard_host_client {
             F: tonic::service::Interceptor,
             T::ResponseBody: Default,
             T: tonic::codegen::Service<
-                    http::Request<tonic::body::Body>,
-                    Response = http::Response<
-                        <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                    >,
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
                 >,
-            <T as tonic::codegen::Service<http::Request<tonic::body::Body>>>::Error:
-                Into<StdError> + std::marker::Send + std::marker::Sync,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
         {
             ShardHostClient::new(InterceptedService::new(inner, interceptor))
         }
@@ -6878,11 +7562,18 @@ pub mod shard_host_client {
             tonic::Response<tonic::codec::Streaming<super::ShardPart>>,
             tonic::Status,
         > {
-            self.inner.ready().await.map_err(|e| {
-                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
-            })?;
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
             let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/robust.v1.ShardHost/ReadHeld");
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.ShardHost/ReadHeld",
+            );
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("robust.v1.ShardHost", "ReadHeld"));
@@ -6897,7 +7588,7 @@ pub mod shard_host_server {
         dead_code,
         missing_docs,
         clippy::wildcard_imports,
-        clippy::let_unit_value
+        clippy::let_unit_value,
     )]
     use tonic::codegen::*;
     /// Generated trait containing gRPC methods that should be implemented for use with ShardHostServer.
@@ -6906,7 +7597,8 @@ pub mod shard_host_server {
         /// Server streaming response type for the ReadHeld method.
         type ReadHeldStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::ShardPart, tonic::Status>,
-            > + std::marker::Send
+            >
+            + std::marker::Send
             + 'static;
         /// A shard that is in this node's memory: a copy, or the slot of a rank that runs there.
         async fn read_held(
@@ -6936,7 +7628,10 @@ pub mod shard_host_server {
                 max_encoding_message_size: None,
             }
         }
-        pub fn with_interceptor<F>(inner: T, interceptor: F) -> InterceptedService<Self, F>
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
         where
             F: tonic::service::Interceptor,
         {
@@ -6991,18 +7686,24 @@ pub mod shard_host_server {
                 "/robust.v1.ShardHost/ReadHeld" => {
                     #[allow(non_camel_case_types)]
                     struct ReadHeldSvc<T: ShardHost>(pub Arc<T>);
-                    impl<T: ShardHost> tonic::server::ServerStreamingService<super::HeldShard> for ReadHeldSvc<T> {
+                    impl<
+                        T: ShardHost,
+                    > tonic::server::ServerStreamingService<super::HeldShard>
+                    for ReadHeldSvc<T> {
                         type Response = super::ShardPart;
                         type ResponseStream = T::ReadHeldStream;
-                        type Future =
-                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
                         fn call(
                             &mut self,
                             request: tonic::Request<super::HeldShard>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
-                            let fut =
-                                async move { <T as ShardHost>::read_held(&inner, request).await };
+                            let fut = async move {
+                                <T as ShardHost>::read_held(&inner, request).await
+                            };
                             Box::pin(fut)
                         }
                     }
@@ -7028,19 +7729,25 @@ pub mod shard_host_server {
                     };
                     Box::pin(fut)
                 }
-                _ => Box::pin(async move {
-                    let mut response = http::Response::new(tonic::body::Body::default());
-                    let headers = response.headers_mut();
-                    headers.insert(
-                        tonic::Status::GRPC_STATUS,
-                        (tonic::Code::Unimplemented as i32).into(),
-                    );
-                    headers.insert(
-                        http::header::CONTENT_TYPE,
-                        tonic::metadata::GRPC_CONTENT_TYPE,
-                    );
-                    Ok(response)
-                }),
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
             }
         }
     }
