@@ -2,9 +2,10 @@
 use robust_proto::v1;
 use robust_shared::core::{
     Answer, ArmedOn, Context, Incident, IncidentOutcome, InstanceView, NodeView, PauseView,
-    Recurring, Restarted, Root, SlotRef, Testimony, View,
+    Recurring, Restarted, Root, SlotRef, StepMetrics, Testimony, View,
 };
 use robust_shared::ettr::{Slice, TimeSpent};
+use robust_shared::ids::Step;
 use robust_shared::job::Job;
 use robust_shared::promises::Promises;
 use robust_shared::time::Time;

@@ -197,8 +197,10 @@ fn steps(all: &[StoredStep], began_ms: u64, most: usize) -> Vec<v1::StepLine> {
     all.chunks(each).filter_map(&mut mean_of).collect()
 }
 
+type Told<'a> = (&'a mut Option<f64>, fn(&Health) -> Option<f64>);
+
 /// The figures of a line that are means of those that are known, each with where it is known from.
-fn told(line: &mut v1::StepLine) -> [(&mut Option<f64>, fn(&Health) -> Option<f64>); 4] {
+fn told(line: &mut v1::StepLine) -> [Told<'_>; 4] {
     [
         (&mut line.clip_fraction, |h| h.clip_fraction),
         (&mut line.entropy, |h| h.entropy),

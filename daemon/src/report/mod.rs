@@ -90,12 +90,17 @@ pub fn some_lines(
     let Some((_, last)) = store.extent()? else {
         return Ok(Vec::new());
     };
-    let before = after.map_or(last.0.saturating_sub(SOME), |step| step.0);
+    let (before, until) = part(after, last);
     // The one before tells how long the first took.
-    let until = Step(before.saturating_add(SOME).min(last.0));
-    let steps = store.steps_between(Step(before), until)?;
+    let steps = store.steps_between(before, until)?;
     let lines = lines(&steps, started_ms).into_iter();
-    Ok(lines.filter(|line| line.step > before).collect())
+    Ok(lines.filter(|line| line.step > before.0).collect())
+}
+
+/// The step before the first one that is told, and the last one.
+fn part(after: Option<Step>, last: Step) -> (Step, Step) {
+    let before = after.map_or(last.0.saturating_sub(SOME), |step| step.0);
+    (Step(before), Step(before.saturating_add(SOME).min(last.0)))
 }
 
 fn lines(steps: &[StoredStep], started_ms: u64) -> Vec<v1::StepLine> {
@@ -132,9 +137,11 @@ fn mean(values: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
-    use robust_shared::core::StepMetrics;
-    use robust_shared::ids::{Generation, Step};
+    use crate::store::Remembered;
+    use robust_shared::core::{Record, StepMetrics};
+    use robust_shared::ids::Generation;
     use robust_shared::time::Time;
 
     fn step(number: u64, at_ms: u64, reward: f64) -> StoredStep {
@@ -191,25 +198,39 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_those_of_the_newest_steps_or_of_the_first_after_a_step() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path()).unwrap();
-        assert_eq!(some_lines(&store, 0, None).unwrap(), []);
-        let last = SOME + 5;
-        for number in 1..=last {
-            store.put_step(&step(number, number * 1_000, 0.0)).unwrap();
-        }
-        let ends = |after: Option<u64>| {
-            let lines = some_lines(&store, 500, after.map(Step)).unwrap();
-            let ends = lines.first().zip(lines.last());
-            let seconds = lines.first().map_or(0.0, |line| line.seconds);
-            (lines.len(), ends.map(|(a, b)| (a.step, b.step)), seconds)
+    fn as_many_steps_are_told_as_fit_the_newest_or_the_first_after_a_step() {
+        let last = Step(SOME + 5);
+        let told = |after: Option<u64>| {
+            let (before, until) = part(after.map(Step), last);
+            (before.0, until.0)
         };
-        let some = SOME as usize;
-        assert_eq!(ends(None), (some, Some((6, last)), 1.0));
-        assert_eq!(ends(Some(0)), (some, Some((1, SOME)), 0.5));
-        assert_eq!(ends(Some(last - 2)), (2, Some((last - 1, last)), 1.0));
-        assert_eq!(ends(Some(last)), (0, None, 0.0));
-        assert_eq!(ends(Some(u64::MAX)), (0, None, 0.0));
+        assert_eq!(told(None), (5, SOME + 5));
+        assert_eq!(told(Some(0)), (0, SOME));
+        assert_eq!(told(Some(SOME)), (SOME, SOME + 5));
+        assert_eq!(part(None, Step(3)), (Step(0), Step(3)));
+    }
+
+    #[test]
+    fn lines_of_steps_are_read_from_the_store() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(dir.path()).unwrap();
+        let numbers = |after: Option<u64>| {
+            let lines = some_lines(&store, 0, after.map(Step)).unwrap();
+            lines.iter().map(|line| line.step).collect::<Vec<_>>()
+        };
+        assert_eq!(numbers(None), [0; 0]);
+        let committed = |number| Record::Committed {
+            step: Step(number),
+            generation: Generation(1),
+            trajectories: Vec::new(),
+            metrics: StepMetrics::default(),
+            provenance: None,
+        };
+        let records = (1..=3).map(committed).collect();
+        store.record(records, Remembered::default()).wait().unwrap();
+        assert_eq!(numbers(None), [1, 2, 3]);
+        assert_eq!(numbers(Some(1)), [2, 3]);
+        assert_eq!(numbers(Some(3)), [0; 0]);
+        assert_eq!(numbers(Some(u64::MAX)), [0; 0]);
     }
 }

@@ -120,7 +120,10 @@ fn a_figure_that_no_rank_of_a_program_says_stays_unsaid() {
     };
     let gather = |zero, one| {
         let update = Update::new(Step(1), samples(4)).unwrap();
-        let gather = group(2).plan::<Train>(Train { update }).unwrap().1;
+        let gather = group(2)
+            .plan::<calls::Train>(calls::Train { update })
+            .unwrap()
+            .1;
         gather.finish(vec![(0, zero), (1, one)]).unwrap()
     };
     let both = gather(figures(1.0, Some(2.0)), figures(3.0, Some(4.0)));

@@ -14,7 +14,7 @@ fn at(seconds: u64) -> Time {
 /// Seconds of a slice in a window; the whole job has the last.
 fn seconds(spent: &TimeSpent, window: &str, slice: Slice) -> f64 {
     let found = spent.windows.iter().find(|w| w.name == window).unwrap();
-    let of = |(known, time): &(Slice, Duration)| (*known == slice).then(|| time.as_secs_f64());
+    let of = |(known, time): &(Slice, Duration)| (*known == slice).then_some(time.as_secs_f64());
     found.slices.iter().find_map(of).unwrap_or_default()
 }
 

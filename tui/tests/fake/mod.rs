@@ -229,6 +229,17 @@ impl Control for Fake {
         ))))
     }
 
+    async fn get_steps(
+        &self,
+        request: Request<v1::GetStepsRequest>,
+    ) -> Result<Response<v1::GetStepsReply>, Status> {
+        let after = request.into_inner().after.unwrap_or(0);
+        let lines = self.0.lock().unwrap().report.step_lines.clone();
+        let lines = lines.into_iter().filter(|line| line.step > after);
+        let lines = lines.collect();
+        Ok(Response::new(v1::GetStepsReply { lines }))
+    }
+
     async fn check_store(
         &self,
         _: Request<v1::CheckStoreRequest>,
