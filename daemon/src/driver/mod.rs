@@ -32,6 +32,7 @@ mod change;
 mod clock;
 mod console;
 mod dispatched;
+mod early;
 mod effects;
 mod end;
 mod event;

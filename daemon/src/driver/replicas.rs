@@ -8,6 +8,7 @@
 //! [`robust_shared::replicas`] decides who holds what; this carries it out. No shard passes through the leader on its way
 //! from one node to another.
 use super::Driver;
+use super::early::{Digests, Early};
 use crate::control::{GangWorkEvent, Needed, PeerHolder, PeerMemory, PeerView, Peers};
 use crate::nodes::{ShardDigests, key_of};
 use crate::tell::Tell;
@@ -29,6 +30,8 @@ pub(super) struct Replicas {
     digests: HashMap<(String, ShardKey), u64>,
     /// The same of shards of which nobody who knows has said yet what they have.
     unproven: HashMap<(String, ShardKey), u64>,
+    /// What homes said of shards of steps that are not known yet.
+    early: Early,
     view: watch::Sender<Arc<PeerView>>,
     /// What the step under way consumes.
     consumes: Option<(Step, Vec<TrajectoryId>)>,
@@ -178,6 +181,9 @@ impl Driver {
         if let Some(table) = &mut self.replicas.table {
             table.snapshot(step, snapshot.generation, shards);
         }
+        for (name, key, digests) in self.replicas.early.take(step, snapshot.generation) {
+            self.count_sent(name, key, digests);
+        }
         self.show_holders();
         self.order_copies();
     }
@@ -289,16 +295,21 @@ impl Driver {
         let Some(place) = self.place_of(node) else {
             return;
         };
-        let (key, blake3) = (key_of(shard), <[u8; 32]>::try_from(sent.blake3.as_slice()));
-        let Some(shard) = self
-            .shard_of(key)
-            .filter(|_| self.is_home(key, &place.name))
-        else {
-            return;
+        let blake3 = <[u8; 32]>::try_from(sent.blake3.as_slice()).ok();
+        self.count_sent(place.name, key_of(shard), (xxh3, blake3));
+    }
+
+    fn count_sent(&mut self, name: String, key: ShardKey, (xxh3, blake3): Digests) {
+        let Some(shard) = self.shard_of(key) else {
+            return self.replicas.early.note(name, key, (xxh3, blake3));
         };
-        if shard.path.is_empty() {
+        let is_elsewhere = shard.path.is_empty();
+        if !self.is_home(key, &name) {
+            return;
+        }
+        if is_elsewhere {
             let of = (key.step, key.generation, key.rank);
-            self.snapshots.named(of, (xxh3, blake3.ok()));
+            self.snapshots.named(of, (xxh3, blake3));
         }
         // Of what was brought here it is known what it has.
         self.count_unproven(key, self.digest_of(key).unwrap_or(xxh3));
@@ -406,6 +417,7 @@ impl Driver {
             let is_of_use = |(_, key): &(String, ShardKey), _: &mut u64| key.step >= oldest;
             self.replicas.digests.retain(is_of_use);
             self.replicas.unproven.retain(is_of_use);
+            self.replicas.early.forget_before(oldest);
         }
         self.say_what_is_safe();
     }

@@ -16,6 +16,7 @@ use robust_proto::v1;
 use robust_proto::v1::node_message::Body as Up;
 use robust_proto::v1::shard_host_client::ShardHostClient;
 use robust_proto::v1::shard_host_server::{ShardHost, ShardHostServer};
+use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,6 +35,8 @@ const READS: usize = 16;
 const CALLS: u32 = 16;
 /// Bytes of the headers of one call.
 const HEADER_BYTES: u32 = 8 << 10;
+/// What is told again to the next leader: two steps of a node's ranks, and more.
+const SENT: usize = 64;
 /// How long another node may take to be reached and to prove itself.
 const REACHED: Duration = Duration::from_secs(5);
 /// How long a reader may take nothing.
@@ -61,6 +64,8 @@ struct Now {
     listening: Option<Listening>,
     /// The way to the leader, while the node is joined.
     up: Option<mpsc::UnboundedSender<v1::NodeMessage>>,
+    /// What leaders were told, or should have been, of slots that others read here, the newest last.
+    sent: VecDeque<v1::ShardSent>,
 }
 
 #[derive(Debug)]
@@ -130,9 +135,21 @@ impl Exchange {
         }
     }
 
-    /// The way to the leader; none while it is away.
+    /// The way to the leader; none while it is away. It may be another one, and whoever reads a copy that is there already
+    /// does not read here again: it hears what was told of the slots that are still here.
     pub fn tell_over(&self, up: Option<mpsc::UnboundedSender<v1::NodeMessage>>) {
-        self.lock().up = up;
+        let mut now = self.lock();
+        if let Some(up) = &up {
+            let is_here = |sent: &v1::ShardSent| {
+                let shard = sent.shard.as_ref();
+                shard.is_some_and(|shard| self.0.held.find(shard).is_some())
+            };
+            now.sent.retain(is_here);
+            for sent in &now.sent {
+                tell(up, sent.clone());
+            }
+        }
+        now.up = up;
     }
 
     /// A shard from the memory of the node at that place.
@@ -213,13 +230,19 @@ impl Exchange {
 
     /// The leader is told what a rank's slot has: copies of it are known by that.
     fn sent(&self, shard: v1::HeldShard, blake3: [u8; 32]) {
-        let sent = Up::Sent(v1::ShardSent {
+        let sent = v1::ShardSent {
             shard: Some(shard),
             blake3: blake3.to_vec(),
-        });
-        if let Some(up) = &self.lock().up {
-            // Over a link that broke it is not told: then the first copy's word counts.
-            let _ = up.send(v1::NodeMessage { body: Some(sent) });
+        };
+        let mut now = self.lock();
+        if let Some(up) = &now.up {
+            tell(up, sent.clone());
+        }
+        if !now.sent.contains(&sent) {
+            now.sent.push_back(sent);
+        }
+        if now.sent.len() > SENT {
+            now.sent.pop_front();
         }
     }
 
@@ -227,6 +250,12 @@ impl Exchange {
         // What is in it is replaced as a whole.
         self.0.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn tell(up: &mpsc::UnboundedSender<v1::NodeMessage>, sent: v1::ShardSent) {
+    let body = Some(Up::Sent(sent));
+    // Over a link that broke it is not told: the next leader hears it.
+    let _ = up.send(v1::NodeMessage { body });
 }
 
 /// A connection on which both have proven themselves.
@@ -362,7 +391,24 @@ mod tests {
             shard: Some(v1::HeldShard { xxh3, ..wanted(4) }),
             blake3: blake3::hash(IMAGE).as_bytes().to_vec(),
         });
+        let again = sent.clone();
         assert_eq!(told.recv().await.unwrap().body, Some(sent));
+        // Another controller leads: what the slot has is told again, until a later step is in it.
+        b.tell_over(None);
+        let (up, mut told) = mpsc::unbounded_channel();
+        b.tell_over(Some(up));
+        assert_eq!(told.recv().await.unwrap().body, Some(again));
+        let mut slot =
+            Slot::open(&temp.path().join("trainer-1.slot0"), IMAGE.len() as u64).unwrap();
+        slot.write(
+            (Step(6), Generation(2)),
+            4,
+            &[&IMAGE as &dyn SnapshotMemory],
+        )
+        .unwrap();
+        let (up, mut told) = mpsc::unbounded_channel();
+        b.tell_over(Some(up));
+        assert!(told.try_recv().is_err(), "it is not here any more");
         let gone = c.read(&place("b", at), &wanted(3)).await.unwrap_err();
         assert_eq!(gone.code(), tonic::Code::NotFound);
         let another = c.read(&place("d", at), &wanted(4)).await.unwrap_err();
