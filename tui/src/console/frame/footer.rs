@@ -45,8 +45,12 @@ pub fn draw(state: &State, area: Rect, buf: &mut Buffer) {
         (None, false) if protected => "protected ".to_owned(),
         (None, false) => String::new(),
     };
-    // What is at the right says more than a hint.
-    let room = usize::from(area.width).saturating_sub(right.chars().count());
+    // What is at the right says more than a hint, and stands apart from the last one.
+    let taken = match right.chars().count() {
+        0 => 0,
+        cells => cells + 5,
+    };
+    let room = usize::from(area.width).saturating_sub(taken);
     for (key, does) in fitting(hints.most, room).iter().map(Key::short) {
         spans.push(Span::styled(key, look.strong().patch(look.accent())));
         spans.push(Span::styled(format!(" {does}   "), look.faint()));

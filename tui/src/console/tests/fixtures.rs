@@ -504,6 +504,44 @@ pub fn stored(at: u64) -> Stored {
     }
 }
 
+/// The last step of those that were committed.
+const STEPS: u64 = 118;
+
+/// A committed step. Of the first twenty nothing is known that a former build did not keep.
+fn step_line(step: u64) -> v1::StepLine {
+    let at = step as f64;
+    let kept = |value: f64| (step > 20).then_some(value);
+    v1::StepLine {
+        step,
+        at_ms: NOW - (STEPS - step) * 1_210,
+        reward: 0.1 + 0.31 * at / 118.0 + 0.05 * (at % 7.0) / 7.0,
+        loss: -0.03 + 0.01 * (at % 5.0),
+        grad_norm: if step == 62 {
+            41.5
+        } else {
+            1.2 + 0.1 * (at % 3.0)
+        },
+        tokens: 2_000 + 10 * (step % 11),
+        staleness: step % 2,
+        seconds: if step == 62 { 3.4 } else { 1.21 },
+        clip_fraction: kept(0.002 * (at % 4.0)),
+        entropy: kept(2.1 - at / 100.0),
+        kl: kept(0.000_4 * (at % 9.0)),
+        groups: (step > 20).then_some(16),
+        flat_groups: (step > 20).then_some((step / 20) as u32),
+        mean_length: kept(120.0 + at),
+        longest: (step > 20).then_some(256),
+    }
+}
+
+/// What the daemon answers who asks for figures of steps.
+pub fn steps_read() -> Event {
+    Event::StepsRead {
+        started_ms: healthy().started_ms,
+        lines: Some((1..=STEPS).map(step_line).collect()),
+    }
+}
+
 /// A catalogue of two.
 pub fn drill_files() -> Vec<DrillFile> {
     let file = |name: &str, about: &str| DrillFile {

@@ -12,6 +12,7 @@ mod roles;
 mod store;
 mod time;
 mod timeline;
+mod training;
 mod weights;
 
 use super::super::event::Event;
@@ -87,6 +88,8 @@ fn fill(state: &mut State) {
     let now = common.now;
     let _ = state.handle(now, Event::LogRead { who, lines });
     let _ = state.handle(now, Event::StoreRead(Box::new(stored(now - 400))));
+    let read = steps_read();
+    let _ = state.handle(now, read);
     let _ = state.handle(now, Event::DrillsRead(Ok(drill_files())));
 }
 

@@ -106,7 +106,7 @@ fn an_incident_names_those_of_its_kind_before_it() {
     let _ = play(&mut state, [key(KeyCode::Down)]);
     let shown = screen(&state, 120, 40);
     assert!(
-        !shown.contains(" before "),
+        !shown.contains("before   "),
         "the first of its kind\n{shown}"
     );
 }
