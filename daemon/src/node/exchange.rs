@@ -138,13 +138,14 @@ impl Exchange {
     /// The way to the leader; none while it is away. It may be another one, and whoever reads a copy that is there already
     /// does not read here again: it hears what was told of the slots that are still here.
     pub fn tell_over(&self, up: Option<mpsc::UnboundedSender<v1::NodeMessage>>) {
+        // Read before the lock is taken, which readers of shards wait for.
+        let here = up.as_ref().map(|_| self.0.held.list());
         let mut now = self.lock();
-        if let Some(up) = &up {
-            let is_here = |sent: &v1::ShardSent| {
+        if let Some((up, here)) = up.as_ref().zip(here) {
+            now.sent.retain(|sent| {
                 let shard = sent.shard.as_ref();
-                shard.is_some_and(|shard| self.0.held.find(shard).is_some())
-            };
-            now.sent.retain(is_here);
+                shard.is_some_and(|shard| here.iter().any(|there| is_of(there, shard)))
+            });
             for sent in &now.sent {
                 tell(up, sent.clone());
             }
@@ -250,6 +251,11 @@ impl Exchange {
         // What is in it is replaced as a whole.
         self.0.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether both are the same rank's shard of the same step.
+fn is_of(a: &v1::HeldShard, b: &v1::HeldShard) -> bool {
+    (a.step, a.generation, a.rank, a.bytes) == (b.step, b.generation, b.rank, b.bytes)
 }
 
 fn tell(up: &mpsc::UnboundedSender<v1::NodeMessage>, sent: v1::ShardSent) {

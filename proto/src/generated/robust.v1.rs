@@ -3400,7 +3400,7 @@ pub struct Report {
     /// the newest 1,000; evidence of the newest 20 only
     #[prost(message, repeated, tag = "12")]
     pub incidents: ::prost::alloc::vec::Vec<Incident>,
-    /// the newest 10,000, or those that the request asks for
+    /// the newest 10,000
     #[prost(message, repeated, tag = "13")]
     pub step_lines: ::prost::alloc::vec::Vec<StepLine>,
     #[prost(uint64, tag = "14")]

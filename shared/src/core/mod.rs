@@ -292,10 +292,11 @@ impl Core {
         }
         self.derive();
         let (value, cause) = self.moment().worth();
+        let before = self.s.ledger.doing();
         if let Some(closed) = self.s.ledger.turn(self.now, value, cause) {
             self.out.push(Output::Record(Record::Interval(closed)));
         }
-        self.spend(cause);
+        self.spend(cause, before);
     }
 }
 

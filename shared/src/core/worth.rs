@@ -105,10 +105,11 @@ impl Core {
         }
     }
 
-    /// Tells the ledger in which slice this instant is, and of a recovery that begins since when nobody knew of it.
-    pub(super) fn spend(&mut self, cause: Cause) {
+    /// Tells the ledger in which slice this instant is, after which one, and of a recovery that begins since when nobody
+    /// knew of it.
+    pub(super) fn spend(&mut self, cause: Cause, before: Option<Slice>) {
         let slice = Slice::of(cause, self.seen());
-        let recovers = self.s.ledger.doing().is_some_and(Slice::is_recovery);
+        let recovers = before.is_some_and(Slice::is_recovery);
         if slice.is_recovery()
             && !recovers
             && let Some(struck) = self.struck()

@@ -255,13 +255,11 @@ impl WorkerCall for Update {
             .figures()
             .map(|(name, _)| name);
         for (at, name) in named.into_iter().enumerate() {
-            let bits: Vec<Option<u64>> = replies
-                .iter()
-                .map(|r| r.figures()[at].1.map(f64::to_bits))
-                .collect();
-            agree(Self::NAME, name, &bits, |bits| {
-                let value = bits.map(f64::from_bits);
-                value.map_or_else(|| "none".to_owned(), |value| value.to_string())
+            // A rank of a former build says 0 by saying nothing.
+            let said = |reply: &UpdateMetrics| reply.figures()[at].1.unwrap_or(0.0);
+            let bits: Vec<u64> = replies.iter().map(|r| said(r).to_bits()).collect();
+            agree(Self::NAME, name, &bits, |&bits| {
+                f64::from_bits(bits).to_string()
             })?;
         }
         first(Self::NAME, replies)

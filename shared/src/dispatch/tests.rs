@@ -106,9 +106,18 @@ fn every_rank_must_have_the_same_figures_of_an_update() {
         entropy: None,
         ..same
     };
-    let error = "update: rank 1 has entropy none, rank 0 has 1".to_owned();
+    let error = "update: rank 1 has entropy 0, rank 0 has 1".to_owned();
     assert_eq!(gather(silent, same), Err(error));
     assert_eq!(gather(silent, silent), Ok(silent));
+    let none_clipped = UpdateMetrics {
+        clip_fraction: Some(0.0),
+        ..same
+    };
+    let of_a_former_build = UpdateMetrics {
+        clip_fraction: None,
+        ..same
+    };
+    assert_eq!(gather(of_a_former_build, none_clipped), Ok(none_clipped));
 }
 
 #[test]

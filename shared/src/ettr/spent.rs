@@ -218,23 +218,16 @@ impl Spent {
         if from >= to {
             return;
         }
-        let (pieces, known) = self.recent.work(from, to);
-        let there: u64 = pieces.iter().map(|(_, from, to)| to.0 - from.0).sum();
+        let known = self.recent.known(from, to);
         let lost = to.0.saturating_sub(known.0) as f64 * value;
-        let part = (lost / (there as f64).max(1.0)).clamp(0.0, 1.0);
-        for (slice, from, to) in pieces {
-            self.recent.shift(slice, from, to, part, into);
-            self.shift(slice, (to.0 - from.0) as f64 * part, into);
+        for (slice, taken) in self.recent.take(from, to, lost, into) {
+            self.shift(slice, taken, into);
         }
         // Nobody remembers what was before: most of it was useful.
         let before = known.0.saturating_sub(from.0) as f64 * value;
         self.shift(Slice::Useful, before, into);
-        self.recent.push(Stretch {
-            slice: into,
-            from,
-            to,
-            over: true,
-        });
+        let over = true;
+        self.recent.push(Piece::of(into, from, to, over));
     }
 
     fn shift(&mut self, slice: Slice, micros: f64, into: Slice) {
@@ -291,7 +284,38 @@ struct Recent {
     cells: VecDeque<Shares>,
     end: u64,
     /// In the order in which they ended, or were laid over others.
-    stretches: VecDeque<Stretch>,
+    pieces: VecDeque<Piece>,
+}
+
+/// A stretch, or a part of one.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    stretch: Stretch,
+    /// The share of it that nothing was laid over yet.
+    left: f64,
+}
+
+impl Piece {
+    fn of(slice: Slice, from: Time, to: Time, over: bool) -> Self {
+        let stretch = Stretch {
+            slice,
+            from,
+            to,
+            over,
+        };
+        Piece { stretch, left: 1.0 }
+    }
+
+    /// Microseconds of it that nothing was laid over.
+    fn own(&self) -> f64 {
+        (self.stretch.to.0 - self.stretch.from.0) as f64 * self.left
+    }
+
+    /// Whether it is work, and wholly between two instants.
+    fn is_work_within(&self, from: Time, to: Time) -> bool {
+        let Stretch { slice, over, .. } = self.stretch;
+        !over && slice.is_work() && self.stretch.from >= from && self.stretch.to <= to
+    }
 }
 
 impl PartialEq for Recent {
@@ -309,22 +333,32 @@ impl Recent {
                 shares[slice as usize] += micros;
             }
         }
-        let next = Stretch {
-            slice,
-            from,
-            to,
-            over: false,
+        let goes_on = |last: &Piece| {
+            let Stretch { over, .. } = last.stretch;
+            let same = last.stretch.slice == slice && last.stretch.to == from;
+            !over && same && last.left >= 1.0
         };
-        match self.stretches.back_mut() {
-            Some(last) if !last.over && last.slice == slice && last.to == from => last.to = to,
-            _ => self.push(next),
+        match self.pieces.back_mut() {
+            Some(last) if goes_on(last) => last.stretch.to = to,
+            _ => self.push(Piece::of(slice, from, to, false)),
         }
     }
 
-    fn push(&mut self, stretch: Stretch) {
-        self.stretches.push_back(stretch);
-        if self.stretches.len() > STRETCHES {
-            self.stretches.pop_front();
+    fn push(&mut self, piece: Piece) {
+        self.pieces.push_back(piece);
+        while self.pieces.len() > STRETCHES {
+            self.pieces.pop_front();
+        }
+    }
+
+    /// Parts every piece of time that goes on over this instant.
+    fn part(&mut self, at: Time) {
+        let over = |p: &Piece| !p.stretch.over && p.stretch.from < at && at < p.stretch.to;
+        if let Some(number) = self.pieces.iter().position(over) {
+            let mut later = self.pieces[number];
+            self.pieces[number].stretch.to = at;
+            later.stretch.from = at;
+            self.pieces.insert(number + 1, later);
         }
     }
 
@@ -352,22 +386,41 @@ impl Recent {
         self.cells.get_mut(at)
     }
 
-    /// The pieces of work between two instants, and from when on all of them are known.
-    fn work(&self, from: Time, to: Time) -> (Vec<(Slice, Time, Time)>, Time) {
-        let plain = || self.stretches.iter().filter(|s| !s.over);
-        let known = plain().next().map_or(to, |s| s.from.clamp(from, to));
-        let pieces = plain()
-            .filter(|s| s.slice.is_work() && s.from < to && s.to > from)
-            .map(|s| (s.slice, s.from.max(from), s.to.min(to)));
-        (pieces.collect(), known)
+    /// From when on all pieces between two instants are known.
+    fn known(&self, from: Time, to: Time) -> Time {
+        let mut plain = self.pieces.iter().filter(|p| !p.stretch.over);
+        let first = plain.next();
+        first.map_or(to, |p| p.stretch.from.clamp(from, to))
     }
 
-    /// Moves a part of a piece, as far as its cells have it still.
-    fn shift(&mut self, slice: Slice, from: Time, to: Time, part: f64, into: Slice) {
-        for (cell, micros) in parts(from.0, to.0) {
+    /// Moves so many microseconds of the work between two instants into another slice, as far as it has them still: what was
+    /// moved of each slice.
+    fn take(&mut self, from: Time, to: Time, micros: f64, into: Slice) -> Vec<(Slice, f64)> {
+        self.part(from);
+        self.part(to);
+        let work = |p: &&mut Piece| p.is_work_within(from, to);
+        let there: f64 = self.pieces.iter_mut().filter(work).map(|p| p.own()).sum();
+        let share = (micros / there.max(1.0)).clamp(0.0, 1.0);
+        let mut moved = Vec::new();
+        for piece in self.pieces.iter_mut().filter(work) {
+            moved.push((piece.stretch, piece.left * share));
+            piece.left *= 1.0 - share;
+        }
+        let taken = moved.into_iter().map(|(stretch, part)| {
+            self.shift(stretch, part, into);
+            let length = (stretch.to.0 - stretch.from.0) as f64;
+            (stretch.slice, length * part)
+        });
+        taken.collect()
+    }
+
+    /// Moves a part of a stretch in its cells.
+    fn shift(&mut self, stretch: Stretch, part: f64, into: Slice) {
+        let slice = stretch.slice as usize;
+        for (cell, micros) in parts(stretch.from.0, stretch.to.0) {
             if let Some(shares) = self.cell(cell) {
-                let taken = ((micros as f64 * part).round() as u64).min(shares[slice as usize]);
-                shares[slice as usize] -= taken;
+                let taken = ((micros as f64 * part).round() as u64).min(shares[slice]);
+                shares[slice] -= taken;
                 shares[into as usize] += taken;
             }
         }
@@ -389,11 +442,17 @@ impl Recent {
     fn shown(&self) -> Vec<Stretch> {
         let mut left = [SHOWN; Slice::ALL.len()];
         let mut shown: Vec<Stretch> = Vec::new();
-        for stretch in self.stretches.iter().rev() {
-            let left = &mut left[stretch.slice as usize];
-            if *left > 0 {
-                *left -= 1;
-                shown.push(*stretch);
+        for stretch in self.pieces.iter().rev().map(|piece| piece.stretch) {
+            let mut told = shown.iter_mut().rev();
+            let next = told.find(|s| s.slice == stretch.slice && !s.over);
+            match next {
+                // Parts of one stretch.
+                Some(next) if !stretch.over && next.from == stretch.to => next.from = stretch.from,
+                _ if left[stretch.slice as usize] > 0 => {
+                    left[stretch.slice as usize] -= 1;
+                    shown.push(stretch);
+                }
+                _ => {}
             }
         }
         shown.sort_by_key(|s| s.from);

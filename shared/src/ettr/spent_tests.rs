@@ -72,17 +72,26 @@ fn what_is_thrown_away_comes_out_of_the_work_that_it_was() {
 }
 
 #[test]
-fn waste_over_waste_takes_no_more_than_there_is() {
+fn what_was_laid_over_once_is_not_taken_again_nor_from_work_of_another_time() {
     let mut spent = Spent::default();
     spent.turn(at(0), Slice::Useful);
-    spent.settle(at(10));
-    spent.lay_over(at(0), at(10), 0.8, Slice::Replayed);
-    spent.lay_over(at(5), at(10), 1.0, Slice::Detect);
-    let seen = spent.at(at(0), at(10));
-    assert_eq!(whole(&seen), Duration::from_secs(10));
+    spent.settle(at(70));
+    spent.lay_over(at(60), at(70), 0.8, Slice::Replayed);
+    spent.lay_over(at(65), at(70), 1.0, Slice::Detect);
+    let seen = spent.at(at(0), at(70));
+    assert_eq!(whole(&seen), Duration::from_secs(70));
     assert_eq!(seconds(&seen, "job", Slice::Replayed), 8.0);
-    assert_eq!(seconds(&seen, "job", Slice::Detect), 2.0);
-    assert_eq!(seconds(&seen, "job", Slice::Useful), 0.0);
+    assert_eq!(seconds(&seen, "job", Slice::Detect), 1.0);
+    assert_eq!(seconds(&seen, "job", Slice::Useful), 61.0);
+    // The same again finds nothing to take.
+    spent.lay_over(at(60), at(70), 1.0, Slice::Detect);
+    spent.lay_over(at(60), at(70), 1.0, Slice::Detect);
+    let again = spent.at(at(0), at(70));
+    assert_eq!(seconds(&again, "job", Slice::Detect), 2.0);
+    assert_eq!(seconds(&again, "job", Slice::Useful), 60.0);
+    let useful = again.stretches.iter().filter(|s| s.slice == Slice::Useful);
+    let useful: Vec<_> = useful.map(|s| (s.from, s.to)).collect();
+    assert_eq!(useful, [(at(0), at(70))], "shown as the one that it was");
 }
 
 #[test]

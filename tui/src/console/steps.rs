@@ -42,7 +42,7 @@ impl Steps {
         self.told = Some(u64::MAX);
     }
 
-    /// The step whose followers are to be asked for: nothing was told yet, or some were committed between two statuses.
+    /// The step whose followers are to be asked for, 0 for the newest of all: nothing was told yet, or some were committed between two statuses.
     pub fn lacking(&self) -> Option<u64> {
         let Some(told) = self.told else {
             return Some(0);
@@ -50,7 +50,9 @@ impl Steps {
         let mut before = told;
         for step in self.lines.range(told..).map(|(step, _)| *step) {
             if step > before + 1 {
-                return Some(before);
+                // Of a gap that is longer than what is kept only the end is wanted.
+                let is_long = step - before > KEPT as u64;
+                return Some(if is_long { 0 } else { before });
             }
             before = step;
         }
@@ -119,6 +121,17 @@ mod tests {
         assert_eq!(steps.lacking(), Some(6));
         steps.told(vec![line(7), line(8), line(9), line(10)]);
         assert_eq!((steps.newest(), steps.lacking()), (Some(10), None));
+    }
+
+    #[test]
+    fn after_a_long_absence_the_newest_steps_are_asked_for() {
+        let mut steps = Steps::default();
+        steps.told((1..=5).map(line).collect());
+        let far = 5 + KEPT as u64;
+        steps.observe(&at(far));
+        assert_eq!(steps.lacking(), Some(5));
+        steps.observe(&at(far + 1));
+        assert_eq!(steps.lacking(), Some(0), "the newest");
     }
 
     #[test]

@@ -85,6 +85,17 @@ fn everything() -> v1::Status {
         ..Default::default()
     };
     v1::Status {
+        last_step: Some(v1::StepLine {
+            step: 7,
+            clip_fraction: Some(0.25),
+            entropy: Some(1.5),
+            kl: Some(0.125),
+            groups: Some(4),
+            flat_groups: Some(1),
+            mean_length: Some(31.5),
+            longest: Some(64),
+            ..Default::default()
+        }),
         replicas: Some(v1::ReplicaStatus {
             state: "safe".to_owned(),
             ..Default::default()

@@ -227,6 +227,8 @@ fn every_instant_of_a_run_with_a_fault_is_in_one_slice() {
     }
     let incident = w.incidents().pop().unwrap();
     let took = incident.resumed.unwrap().since(incident.verdict);
+    let unseen = incident.verdict.since(incident.struck);
+    assert!(of(Slice::Detect) <= unseen, "{job:?}: {unseen:?}");
     let back = of(Slice::Restart) + of(Slice::Reconnect);
     assert!(back >= took, "{back:?} of {took:?}");
 }

@@ -24,7 +24,7 @@ use crossterm::event::KeyCode;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
-use robust_proto::v1::Status;
+use robust_proto::v1::{Incident, Status};
 use series::{SERIES, Series, bounds, columns, figure};
 
 /// Its rows, for the mouse.
@@ -215,6 +215,11 @@ impl Screen for Training {
     }
 }
 
+/// The step that was under way when a fault struck: the one after the last that was committed then.
+fn struck(incident: &Incident) -> u64 {
+    incident.step + 1
+}
+
 fn heading(sight: &Sight, window: &Window) -> String {
     let shown = format!("TRAINING, steps {} to {}", window.first(), window.last);
     let line = window.cursor.and_then(|step| sight.job.steps().get(step));
@@ -270,7 +275,7 @@ impl Training {
         buf.set_string(area.x, area.y, head, look.strong());
         buf.set_string(area.x + 2, area.y + 1, "faults", look.faint());
         for incident in &status.incidents {
-            if let Some(x) = window.cell(incident.step, chart.width) {
+            if let Some(x) = window.cell(struck(incident), chart.width) {
                 let mark = look.glyph("✖", "x");
                 buf.set_string(chart.x + x, area.y + 1, mark, look.tone(Tone::Bad));
             }
@@ -379,7 +384,7 @@ fn draw_curve(
     let marks: Vec<usize> = status
         .incidents
         .iter()
-        .filter_map(|i| ago(i.step))
+        .filter_map(|i| ago(struck(i)))
         .collect();
     let (left, right) = (window.first().to_string(), window.last.to_string());
     let plot = Plot {

@@ -58,11 +58,10 @@ fn the_smallest_screen_shows_the_selected_figure() {
 fn the_past_is_asked_for_when_the_screen_is_shown_and_not_again_once_it_is_told() {
     let mut state = showing(healthy());
     let asked = |actions: &[Action]| {
-        let wanted = actions.iter().find_map(|action| match action {
+        actions.iter().find_map(|action| match action {
             Action::ReadSteps { after, .. } => Some(*after),
             _ => None,
-        });
-        wanted
+        })
     };
     let actions = state.handle(NOW, press('9'));
     assert_eq!(asked(&actions), Some(0));
