@@ -2,7 +2,7 @@
 //!
 //! Alarms, a lost daemon and what an operator left behind have the line first. Of what is left troubles come before
 //! tuning, and the first that holds is said. Shares are of the ledger's window of ten minutes, so nothing is said of a
-//! younger job; what was said stays until it is clearly over, so the line does not come and go with each status.
+//! younger job; one that was said stays until it is clearly over, so the line does not come and go with each status.
 use crate::ending::is_over;
 use crate::format::{clock, is_engine, who};
 use robust_proto::v1::{NodeStatus, RoleStatus, Status, TimeWindow};
@@ -130,7 +130,7 @@ impl Known<'_> {
             .filter(|(times, _)| *times >= RESTARTS)
             .max_by_key(|(times, _)| *times)?;
         let remedy = match is_engine(&worst.role) && !worst.quarantined {
-            true => "`Q` takes it out of traffic",
+            true => "`Q` on it ends its traffic",
             false => "`2` has its log",
         };
         let name = who(&worst.role, worst.index);
@@ -167,8 +167,8 @@ impl Known<'_> {
         let share = self.share(&[Slice::WaitsForData])?;
         let helps = self.s.mode != "sync" && self.s.roles.iter().any(|r| r.role == "rollout");
         let percent = percent(share);
-        let seen = format!("the trainer waited {percent} of the last 10 minutes for data");
-        let said = (seen, "`S` adds a rollout");
+        let seen = format!("the trainer waited {percent} of 10 minutes for data");
+        let said = (seen, "`S` on a rollout adds one");
         (helps && self.over(share, DATA, Kind::Data)).then_some(said)
     }
 

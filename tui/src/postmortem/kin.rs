@@ -1,10 +1,8 @@
 //! Incidents of the same kind: what one is known again by, though times, numbers and addresses differ.
 //!
 //! ```text
-//!  rule, kind of role ─────────────────────────────────────────┐
-//!  its cause's fingerprint, else what was seen, folded ────────┼─► BLAKE3 ─► 8 bytes
-//!  without a cause: the innermost frame of its evidence, or the ┘
-//!  last line that says an error, folded
+//!  rule, kind of role ────────────────────────────────┐
+//!  its cause's fingerprint, else what was seen, folded ┴─► BLAKE3 ─► 8 bytes
 //! ```
 use robust_proto::v1::Incident;
 use robust_shared::core::Cause;
@@ -27,15 +25,11 @@ impl fmt::Display for Fingerprint {
 impl Fingerprint {
     /// Of an incident.
     pub fn of(i: &Incident) -> Fingerprint {
-        let (death, place) = match &i.cause {
-            Some(cause) => (cause.fingerprint.clone(), String::new()),
-            None => {
-                let place = place(&i.evidence).map(folded);
-                (folded(&i.reason), place.unwrap_or_default())
-            }
-        };
+        // Not of its evidence, which is kept of the newest incidents only: it would be another one then.
+        let cause = i.cause.as_ref().map(|cause| cause.fingerprint.clone());
+        let death = cause.unwrap_or_else(|| folded(&i.reason));
         let mut hasher = blake3::Hasher::new();
-        for part in [&i.rule, &i.role, &death, &place] {
+        for part in [&i.rule, &i.role, &death] {
             hasher.update(part.as_bytes());
             hasher.update(&BETWEEN);
         }
@@ -59,18 +53,6 @@ pub fn seen_before<'a>(all: &'a [Incident], i: &Incident) -> Vec<&'a Incident> {
 fn folded(text: &str) -> String {
     let cause = Cause::of_error(text);
     cause.map_or_else(|| text.to_owned(), |cause| cause.fingerprint.to_string())
-}
-
-/// Where a process was: a debugger's innermost frame comes first, a traceback's last; else what it said.
-fn place(evidence: &str) -> Option<&str> {
-    let lines = || evidence.lines().map(str::trim);
-    let frame = |line: &&str| line.starts_with("#0 ");
-    let call = |line: &&str| line.starts_with("File \"");
-    let error = |line: &&str| line.starts_with("error:") || line.contains("Error");
-    lines()
-        .find(frame)
-        .or_else(|| lines().rfind(call))
-        .or_else(|| lines().rfind(error))
 }
 
 #[cfg(test)]
@@ -103,16 +85,21 @@ mod tests {
         let mut two = incident(2, "no progress for 31.4 s", &later);
         (two.index, two.incarnation, two.step) = (3, 9, 77);
         assert_eq!(Fingerprint::of(&one), Fingerprint::of(&two));
+        two.evidence.clear();
+        assert_eq!(
+            Fingerprint::of(&one),
+            Fingerprint::of(&two),
+            "evidence of older incidents is not kept"
+        );
     }
 
     #[test]
-    fn another_rule_role_reason_or_frame_is_another_kind() {
+    fn another_rule_role_or_reason_is_another_kind() {
         let one = incident(1, "no progress for 20.0 s", GDB);
-        let changed: [fn(&mut Incident); 4] = [
+        let changed: [fn(&mut Incident); 3] = [
             |i| i.rule = "exit".into(),
             |i| i.role = "rollout".into(),
             |i| i.reason = "no heartbeat for 20.0 s".into(),
-            |i| i.evidence = i.evidence.replace("in poll", "in recv"),
         ];
         for change in changed {
             let mut other = one.clone();
@@ -136,16 +123,6 @@ mod tests {
         let other = cause(incident(3, "exited with code 1", ""), "0000a947f85fabd6");
         assert_eq!(one, two);
         assert_ne!(one, other);
-    }
-
-    #[test]
-    fn of_a_traceback_the_last_call_counts_and_of_a_log_the_last_error() {
-        let traceback = "Traceback (most recent call last):\n  File \"a.py\", line 3, in main\n    \
-                         step()\n  File \"b.py\", line 9, in step\n    raise KeyError(k)\nKeyError: 'k'";
-        assert_eq!(place(traceback), Some("File \"b.py\", line 9, in step"));
-        let log = "INFO step 3\nerror: out of room\nINFO bye";
-        assert_eq!(place(log), Some("error: out of room"));
-        assert_eq!(place("INFO step 3"), None);
     }
 
     #[test]

@@ -14,8 +14,8 @@ pub struct Bell {
 
 #[derive(Debug)]
 struct Known {
-    /// Kinds and since when: one that comes again rings again.
-    alarms: BTreeSet<(String, u64)>,
+    /// Kinds and texts without their figures, which change while it holds.
+    alarms: BTreeSet<(String, String)>,
     /// Number of the newest incident.
     incident: u64,
     failed: bool,
@@ -31,8 +31,9 @@ impl Known {
     }
 }
 
-fn named(alarm: &v1::Alarm) -> (String, u64) {
-    (alarm.kind.clone(), alarm.since_ms)
+fn named(alarm: &v1::Alarm) -> (String, String) {
+    let words = alarm.text.chars().filter(|c| !c.is_ascii_digit());
+    (alarm.kind.clone(), words.collect())
 }
 
 impl Bell {

@@ -75,7 +75,8 @@ impl State {
         let mut actions = self.tell_dialog(Input::Heard);
         actions.extend(rung.map(Action::Ring));
         if self.common.job.is_over() && self.connection.ends_with_job() {
-            return vec![Action::Quit(Quit::JobOver)];
+            actions.push(Action::Quit(Quit::JobOver));
+            return actions;
         }
         if other_job {
             actions.push(self.reconnect());

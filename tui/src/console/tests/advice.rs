@@ -45,7 +45,7 @@ fn restarted(index: usize, ago_ms: &[u64]) -> Status {
 #[test]
 fn a_trainer_that_waits_for_data_wants_a_rollout_more() {
     let s = spent(&[("waits_for_data", 258.0)]);
-    let text = "the trainer waited 43% of the last 10 minutes for data: `S` adds a rollout";
+    let text = "the trainer waited 43% of 10 minutes for data: `S` on a rollout adds one";
     assert_eq!(said(&s).as_deref(), Some(text));
     assert_eq!(said(&spent(&[("waits_for_data", 149.0)])), None);
 }
@@ -121,7 +121,7 @@ fn a_node_that_fails_again_and_again_is_to_be_cordoned() {
 #[test]
 fn an_engine_that_is_restarted_again_and_again_is_to_have_no_traffic() {
     let text = said(&restarted(3, &[1_000, 200_000, 500_000])).unwrap();
-    let expected = "rollout-1 was restarted 3 times in 10 minutes: `Q` takes it out of traffic";
+    let expected = "rollout-1 was restarted 3 times in 10 minutes: `Q` on it ends its traffic";
     assert_eq!(text, expected);
     assert_eq!(said(&restarted(3, &[1_000, 200_000, 700_000])), None);
     let text = said(&restarted(5, &[1_000, 2_000, 3_000])).unwrap();
@@ -171,7 +171,7 @@ fn where_the_line_does_not_fit_the_key_stands_first() {
     assert!(
         advice
             .line(57)
-            .starts_with("`S` adds a rollout: the trainer waited 43%")
+            .starts_with("`S` on a rollout adds one: the trainer waited 43%")
     );
 }
 
@@ -182,7 +182,7 @@ fn the_line_is_on_every_screen_below_the_header_and_an_alarm_takes_its_place() {
         let _ = state.handle(NOW, press(key));
         let text = screen(&state, 80, 24);
         let line = text.lines().nth(3).unwrap();
-        assert!(line.ends_with("`S` adds a rollout"), "{text}");
+        assert!(line.ends_with("`S` on a rollout adds one"), "{text}");
     }
     // It was said, and holds a little longer than it takes to be said.
     let _ = state.handle(NOW, over(1, spent(&[("waits_for_data", 130.0)])));
@@ -195,7 +195,7 @@ fn the_line_is_on_every_screen_below_the_header_and_an_alarm_takes_its_place() {
     });
     let _ = state.handle(NOW, over(1, alarmed));
     let text = screen(&state, 80, 24);
-    assert!(text.contains("disk is full") && !text.contains("adds a rollout"));
+    assert!(text.contains("disk is full") && !text.contains("a rollout adds one"));
     let _ = state.handle(NOW, over(1, spent(&[("waits_for_data", 10.0)])));
     let text = screen(&state, 80, 24);
     let fourth = text.lines().nth(3).unwrap();

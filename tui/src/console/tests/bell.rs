@@ -1,5 +1,5 @@
 //! What rings, and how often.
-use super::super::event::{Action, Event};
+use super::super::event::{Action, Event, Quit};
 use super::super::state::{Settings, State};
 use super::fixtures::*;
 use super::reducer::play;
@@ -39,6 +39,22 @@ fn an_alarm_rings_once_and_again_when_it_comes_again() {
 }
 
 #[test]
+fn an_alarm_rings_again_when_it_is_about_something_else_and_not_when_its_figures_change() {
+    let mut state = audible(with_alarm(NOW));
+    let of = |text: &str, since_ms| {
+        let mut status = with_alarm(since_ms);
+        status.alarms[0].text = text.into();
+        over(1, status)
+    };
+    let away = "node-b is away for 7 s";
+    let rung = play(&mut state, [of(away, NOW)]);
+    assert_eq!(rung, rings("arith-grpo: node-b is away for 7 s"));
+    // As a controller says it that has just taken over.
+    let later = of("node-b is away for 31 s", NOW + 24_000);
+    assert_eq!(play(&mut state, [later]), []);
+}
+
+#[test]
 fn what_there_is_when_the_console_is_opened_does_not_ring() {
     let mut state = audible(with_alarm(NOW));
     assert_eq!(play(&mut state, [over(1, with_alarm(NOW))]), []);
@@ -70,6 +86,22 @@ fn a_job_that_fails_rings_with_its_words() {
     (status.state, status.reason) = ("failed".into(), "no budget is left".into());
     let text = "arith-grpo: the job failed: no budget is left";
     assert_eq!(play(&mut state, [over(1, status)]), rings(text));
+}
+
+#[test]
+fn a_job_that_fails_rings_before_the_console_is_left_for_it() {
+    let (bell, exit_when_done) = (true, true);
+    let of = Settings {
+        bell,
+        exit_when_done,
+        ..settings()
+    };
+    let mut state = showing_of(of, healthy());
+    let mut status = healthy();
+    (status.state, status.reason) = ("failed".into(), "no budget is left".into());
+    let mut wanted = rings("arith-grpo: the job failed: no budget is left");
+    wanted.push(Action::Quit(Quit::JobOver));
+    assert_eq!(play(&mut state, [over(1, status)]), wanted);
 }
 
 #[test]

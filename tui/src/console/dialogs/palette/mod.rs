@@ -46,6 +46,11 @@ impl Offer {
         }
     }
 
+    /// Whether it is the same thing to do, whatever stands in its way.
+    fn is(&self, other: &Offer) -> bool {
+        (&self.key, self.choice) == (&other.key, other.choice)
+    }
+
     /// A key that means something here, and why it does nothing now; none where the palette is no place for it.
     pub fn here(key: &Key, refused: Option<String>) -> Option<Offer> {
         let choice = Choice::Press(key.press()?);
@@ -144,8 +149,14 @@ impl Screen for Palette {
             // What can be done may have changed with it.
             Input::Heard => vec![Effect::Offer],
             Input::Offered(offers) => {
+                let selected = self.matching().get(self.at).map(|offer| (*offer).clone());
                 self.offers = offers;
-                self.at = self.at.min(self.last());
+                // Enter does what was selected, wherever that stands now.
+                let place = selected.and_then(|selected| {
+                    let mut found = self.matching().into_iter();
+                    found.position(|offer| offer.is(&selected))
+                });
+                self.at = place.unwrap_or(0).min(self.last());
                 Vec::new()
             }
             _ => Vec::new(),

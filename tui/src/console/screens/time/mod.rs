@@ -229,7 +229,7 @@ fn ends(incident: &Incident) -> u64 {
         "recovering" => u64::MAX,
         _ => {
             let after = incident.total_ms - incident.detect_ms;
-            incident.at_ms + after.max(0.0) as u64
+            incident.at_ms.saturating_add(after.max(0.0) as u64)
         }
     }
 }
@@ -248,7 +248,8 @@ fn lines_of(sight: &Sight, window: &TimeWindow, row: &Row, width: usize) -> Vec<
     let status = sight.job.status();
     let spent = status.and_then(|s| s.time_spent.as_ref());
     let stretches = spent.into_iter().flat_map(|spent| &spent.stretches).rev();
-    let here = stretches.filter(|s| s.slice == row.slice && s.from_ms + s.ms > window.from_ms);
+    let here = stretches
+        .filter(|s| s.slice == row.slice && s.from_ms.saturating_add(s.ms) > window.from_ms);
     let mut stretches: Vec<Line<'static>> = here
         .map(|s| Line::raw(look.fit(&stretch(sight, s), width)))
         .collect();
