@@ -155,8 +155,8 @@ impl Known {
 
     /// Whether nothing came since: a daemon reads every step of a run for its report, which is not asked for then.
     pub fn has_all(&self, status: &v1::Status) -> bool {
-        let incidents = || closed(status.incidents.clone(), self.incident, false);
-        self.step == status.step && incidents().is_empty()
+        let is_known = |i: &v1::Incident| i.id <= self.incident || !is_closed(i);
+        self.step == status.step && status.incidents.iter().all(is_known)
     }
 }
 
@@ -169,17 +169,10 @@ pub async fn since(
 ) -> Result<Option<Told>, CliError> {
     // The last one too: that it is the same one shows that nothing before it was done again.
     let lines = page(endpoint, client, known.step.saturating_sub(1)).await?;
-    let report = match lines {
-        // For its report a daemon reads every step; the rest of what is wanted here is in the status.
-        Some(step_lines) => v1::Report {
-            job: status.job.clone(),
-            state: status.state.clone(),
-            incidents: status.incidents.clone(),
-            step_lines,
-            ..v1::Report::default()
-        },
-        None => report(endpoint, client).await?,
-    };
+    let mut report = report(endpoint, client).await?;
+    if let Some(lines) = lines {
+        report.step_lines = lines;
+    }
     Ok(later(report, known, status))
 }
 

@@ -101,10 +101,12 @@ impl Export<'_> {
             return Ok(Looked::Written);
         }
         let over = is_over(&status.state);
-        // A daemon that is lost now leaves what is known as it is.
-        let known = self.known.clone();
-        let known = known.filter(|known| known.is_of(&status) && !over);
+        let known = self
+            .known
+            .take()
+            .filter(|known| known.is_of(&status) && !over);
         if known.as_ref().is_some_and(|known| known.has_all(&status)) {
+            self.known = known;
             return Ok(Looked::Written);
         }
         if let Some(known) = known
@@ -115,7 +117,7 @@ impl Export<'_> {
                     self.known = Some(known.and(&told));
                     Looked::Written
                 }
-                Err(e) => self.unwritable(&e),
+                Err(e) => Looked::Unwritable(unwritable(self.to, &e)),
             });
         }
         let told = gather::whole(endpoint, client).await?;
@@ -129,14 +131,8 @@ impl Export<'_> {
                 Ok(Looked::Written)
             }
             Err(e) if over => Err(unwritable(self.to, &e)),
-            Err(e) => Ok(self.unwritable(&e)),
+            Err(e) => Ok(Looked::Unwritable(unwritable(self.to, &e))),
         }
-    }
-
-    /// What is there is not known any more: all is written again.
-    fn unwritable(&mut self, error: &io::Error) -> Looked {
-        self.known = None;
-        Looked::Unwritable(unwritable(self.to, error))
     }
 
     fn say(&self, told: &Told, folder: &Path) -> Result<(), CliError> {
