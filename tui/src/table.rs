@@ -23,19 +23,23 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// The text, a newline after every line.
-    pub fn render(&self, paint: Paint) -> String {
-        let name = |head: &'static str| head.trim_start_matches('>');
-        let width = |i: usize, head: &'static str| {
+    /// Columns of its longest line on a terminal, or a few more where the last cells are short.
+    pub fn width(&self) -> usize {
+        let gaps = 2 * self.heads.len().saturating_sub(1);
+        self.widths().iter().sum::<usize>() + gaps
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let width = |(i, &head): (usize, &&'static str)| {
             let cells = self.rows.iter().map(|r| r[i].chars().count());
             cells.max().unwrap_or(0).max(name(head).len())
         };
-        let widths: Vec<usize> = self
-            .heads
-            .iter()
-            .enumerate()
-            .map(|(i, &h)| width(i, h))
-            .collect();
+        self.heads.iter().enumerate().map(width).collect()
+    }
+
+    /// The text, a newline after every line.
+    pub fn render(&self, paint: Paint) -> String {
+        let widths = self.widths();
         let pad = |i: usize, text: &str| {
             let w = widths[i];
             if self.heads[i].starts_with('>') {
@@ -60,4 +64,9 @@ impl Table {
         }
         text
     }
+}
+
+/// A heading as it is printed.
+fn name(head: &'static str) -> &'static str {
+    head.trim_start_matches('>')
 }

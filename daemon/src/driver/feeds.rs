@@ -13,7 +13,6 @@ use robust_shared::core::{Event, Severity, View};
 use robust_shared::ids::Step;
 use robust_shared::time::Time;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 use tokio::sync::{broadcast, watch};
 
 /// Events a slow reader may be behind before it is sent back to the store.
@@ -36,13 +35,15 @@ pub struct Feeds {
     controllers: Option<watch::Receiver<v1::Controllers>>,
 }
 
-/// The last committed step as it is stored. What cannot be read is not shown; whoever needs it meets the error.
-fn last_step(store: &Store) -> Option<v1::StepLine> {
+/// The last committed step as it is stored, of a job that began then (Unix ms): the first step took since that. What
+/// cannot be read is not shown; whoever needs it meets the error.
+fn last_step(store: &Store, started_ms: u64) -> Option<v1::StepLine> {
     let (_, last) = store.extent().ok()??;
     let step = store.step(last).ok()??;
     let before = store.step(Step(last.0.saturating_sub(1))).ok().flatten();
-    let took = before.map_or(Duration::ZERO, |before| step.at.since(before.at));
-    Some(step_line(last, step.at, &step.metrics, took.as_secs_f64()))
+    let before_ms = before.map_or(started_ms, |before| before.at.millis());
+    let seconds = step.at.millis().saturating_sub(before_ms) as f64 / 1e3;
+    Some(step_line(last, step.at, &step.metrics, seconds))
 }
 
 impl Feeds {
@@ -55,7 +56,7 @@ impl Feeds {
         before: Option<v1::Status>,
     ) -> Self {
         let mut first = before.unwrap_or_else(|| frame.starting(now, ""));
-        first.last_step = last_step(&store);
+        first.last_step = last_step(&store, first.started_ms);
         // The one before may have been served elsewhere.
         frame.router().clone_into(&mut first.router);
         let (status, _) = watch::channel(Arc::new(first));
@@ -253,5 +254,37 @@ impl Feeds {
             id: None,
             text,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::report::some_lines;
+    use crate::store::Remembered;
+    use robust_shared::core::{Record, StepMetrics};
+    use robust_shared::ids::Generation;
+
+    #[test]
+    fn the_last_step_after_a_restart_is_the_one_that_the_store_tells() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(dir.path()).unwrap();
+        assert_eq!(last_step(&store, 1_000), None);
+        for number in 1..=2 {
+            let committed = Record::Committed {
+                step: Step(number),
+                generation: Generation(1),
+                trajectories: Vec::new(),
+                metrics: StepMetrics::default(),
+                provenance: None,
+            };
+            let stored = store.record(vec![committed], Remembered::default());
+            stored.wait().unwrap();
+            // Long before: what the first step took is what lies between.
+            let lines = some_lines(&store, 1_000, None).unwrap();
+            assert_eq!(last_step(&store, 1_000), lines.last().copied());
+            assert!(number > 1 || lines[0].seconds > 0.0, "{lines:?}");
+        }
     }
 }

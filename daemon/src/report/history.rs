@@ -172,7 +172,7 @@ fn cause((cause, seconds): &(Cause, f64)) -> v1::CauseTime {
     }
 }
 
-/// At most so many lines, each the mean of the steps since the one before.
+/// At most so many lines, each of the steps since the one before: their mean, of groups the sum, of lengths the longest.
 fn steps(all: &[StoredStep], began_ms: u64, most: usize) -> Vec<v1::StepLine> {
     let mut before = began_ms;
     let each = all.len().div_ceil(most).max(1);
@@ -191,10 +191,19 @@ fn steps(all: &[StoredStep], began_ms: u64, most: usize) -> Vec<v1::StepLine> {
             let known: Vec<f64> = known.filter(|v| v.is_finite()).collect();
             *told = (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64);
         }
+        mean.groups = sum_of(group, |h| h.groups);
+        mean.flat_groups = sum_of(group, |h| h.flat_groups);
+        mean.longest = group.iter().filter_map(|s| s.metrics.health.longest).max();
         mean.tokens = group.iter().map(|s| s.metrics.tokens).sum::<u64>() / group.len() as u64;
         Some(mean)
     };
     all.chunks(each).filter_map(&mut mean_of).collect()
+}
+
+/// The sum of a count over those steps that say it; none: nobody does.
+fn sum_of(group: &[StoredStep], of: fn(&Health) -> Option<u32>) -> Option<u32> {
+    let known = group.iter().filter_map(|s| of(&s.metrics.health));
+    known.reduce(u32::saturating_add)
 }
 
 type Told<'a> = (&'a mut Option<f64>, fn(&Health) -> Option<f64>);
@@ -307,8 +316,37 @@ mod tests {
         let lines = steps(&all, 0, 100);
         assert_eq!((lines.len(), lines[99].step), (100, 1_000));
         assert_eq!((lines[0].reward, lines[0].seconds), (5.5, 2.0));
+        assert_eq!((lines[0].groups, lines[0].longest), (None, None));
         let few = steps(&all[..3], 0, 100);
         assert_eq!(few.len(), 3);
         assert_eq!(steps(&[], 0, 100), []);
+    }
+
+    #[test]
+    fn groups_of_several_steps_are_their_sum_and_the_longest_is_the_longest_of_all() {
+        let step = |n: u64, groups: Option<u32>, flat_groups, longest| StoredStep {
+            step: Step(n),
+            at: Time(n * 2_000_000),
+            generation: Generation(1),
+            metrics: StepMetrics {
+                health: Health {
+                    groups,
+                    flat_groups,
+                    longest,
+                    ..Default::default()
+                },
+                ..Default::default()
+            },
+            record: None,
+            kept_from: None,
+        };
+        let all = [
+            step(1, Some(8), Some(3), Some(90)),
+            step(2, None, None, None),
+            step(3, Some(8), Some(1), Some(40)),
+        ];
+        let lines = steps(&all, 0, 1);
+        let told = (lines[0].groups, lines[0].flat_groups, lines[0].longest);
+        assert_eq!(told, (Some(16), Some(4), Some(90)));
     }
 }

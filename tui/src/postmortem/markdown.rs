@@ -191,14 +191,20 @@ fn list(facts: &[(&'static str, String)]) -> String {
         .collect()
 }
 
-/// Text of others on one line, in which nothing is markup.
+/// Text of others on one line, in which nothing is markup, calls a person or names a ticket.
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for letter in printable::one_line(text).chars() {
-        if "\\`*_<>[]|".contains(letter) {
+    let clean = printable::one_line(text);
+    let mut letters = clean.chars().peekable();
+    while let Some(letter) = letters.next() {
+        if "\\`*_<>[]|~&@#".contains(letter) {
             out.push('\\');
         }
         out.push(letter);
+        // GitHub looks for names and tickets once the backslash is gone; a comment, which nobody sees, parts them.
+        if "@#".contains(letter) && letters.peek().is_some_and(|next| next.is_alphanumeric()) {
+            out.push_str("<!-- -->");
+        }
     }
     out
 }
@@ -287,11 +293,20 @@ mod tests {
         one.evidence = "a\n```\nb".into();
         let text = markdown(&status(vec![one.clone()]), &one);
         assert!(
-            text.contains("\\<b\\>\\|\\*x\\*\u{fffd}# no heading"),
+            text.contains("\\<b\\>\\|\\*x\\*\u{fffd}\\# no heading"),
             "{text}"
         );
         assert!(text.contains("````text\na\n```\nb\n````\n"), "{text}");
         assert!(!text.contains('\x1b'));
+    }
+
+    #[test]
+    fn words_of_others_strike_nothing_out_call_nobody_and_link_no_ticket() {
+        assert_eq!(plain("~~gone~~ &lt;"), "\\~\\~gone\\~\\~ \\&lt;");
+        assert_eq!(
+            plain("@ann broke #12, # 3"),
+            "\\@<!-- -->ann broke \\#<!-- -->12, \\# 3"
+        );
     }
 
     #[test]

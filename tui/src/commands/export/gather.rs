@@ -122,6 +122,8 @@ pub struct Known {
     at_ms: u64,
     /// The number of the last incident.
     incident: u64,
+    /// When the last step was committed, as the status said at the last look; none: it did not say it.
+    shown_ms: Option<u64>,
 }
 
 impl Known {
@@ -133,8 +135,16 @@ impl Known {
             step: 0,
             at_ms: 0,
             incident: 0,
+            shown_ms: None,
         };
         begin.and(told)
+    }
+
+    /// The same after a look at this status. A status is compared with a status: it takes the time of a step itself,
+    /// and the store does.
+    pub fn seen(mut self, status: &v1::Status) -> Self {
+        self.shown_ms = status.last_step.map(|line| line.at_ms);
+        self
     }
 
     /// The same with what was written behind it.
@@ -153,10 +163,20 @@ impl Known {
         (&self.job, self.begun_ms) == (&status.job, status.started_ms)
     }
 
-    /// Whether nothing came since: a daemon reads every step of a run for its report, which is not asked for then.
+    /// Whether nothing came since. A step of the same number may have been done again.
     pub fn has_all(&self, status: &v1::Status) -> bool {
-        let is_known = |i: &v1::Incident| i.id <= self.incident || !is_closed(i);
-        self.step == status.step && status.incidents.iter().all(is_known)
+        let shown_ms = status.last_step.map(|line| line.at_ms);
+        // What is after one that is not over is not written yet either.
+        let mut incidents = status.incidents.iter();
+        let next = incidents.find(|incident| incident.id > self.incident);
+        (self.step, self.shown_ms) == (status.step, shown_ms)
+            && next.is_none_or(|incident| !is_closed(incident))
+    }
+
+    /// Whether no incident since is too old for the status, which has the last ones only.
+    pub(super) fn reaches(&self, status: &v1::Status) -> bool {
+        let oldest = status.incidents.first();
+        oldest.is_none_or(|oldest| oldest.id <= self.incident + 1)
     }
 }
 
@@ -169,11 +189,27 @@ pub async fn since(
 ) -> Result<Option<Told>, CliError> {
     // The last one too: that it is the same one shows that nothing before it was done again.
     let lines = page(endpoint, client, known.step.saturating_sub(1)).await?;
-    let mut report = report(endpoint, client).await?;
-    if let Some(lines) = lines {
-        report.step_lines = lines;
+    let told = match lines {
+        // A daemon reads every step of a run for its report.
+        Some(lines) if known.reaches(status) => told_by(status, lines),
+        Some(step_lines) => v1::Report {
+            step_lines,
+            ..report(endpoint, client).await?
+        },
+        None => report(endpoint, client).await?,
+    };
+    Ok(later(told, known, status))
+}
+
+/// What a look needs of a report, by the status and these lines.
+pub(super) fn told_by(status: &v1::Status, step_lines: Vec<v1::StepLine>) -> v1::Report {
+    v1::Report {
+        job: status.job.clone(),
+        state: status.state.clone(),
+        incidents: status.incidents.clone(),
+        step_lines,
+        ..Default::default()
     }
-    Ok(later(report, known, status))
 }
 
 /// What of a report comes after what is known.

@@ -101,24 +101,16 @@ impl Export<'_> {
             return Ok(Looked::Written);
         }
         let over = is_over(&status.state);
-        let known = self
-            .known
-            .take()
-            .filter(|known| known.is_of(&status) && !over);
-        if known.as_ref().is_some_and(|known| known.has_all(&status)) {
-            self.known = known;
-            return Ok(Looked::Written);
-        }
-        if let Some(known) = known
-            && let Some(told) = gather::since(endpoint, client, &known, &status).await?
-        {
-            return Ok(match self.board.more(&told) {
-                Ok(()) => {
-                    self.known = Some(known.and(&told));
-                    Looked::Written
-                }
-                Err(e) => Looked::Unwritable(unwritable(self.to, &e)),
-            });
+        self.known = self.known.take().filter(|known| known.is_of(&status));
+        // It stays known while the daemon is asked, which may be lost: what is written is still written.
+        if let Some(known) = self.known.as_ref().filter(|_| !over) {
+            if known.has_all(&status) {
+                return Ok(Looked::Written);
+            }
+            if let Some(told) = gather::since(endpoint, client, known, &status).await? {
+                return Ok(self.add(&told, &status));
+            }
+            self.known = None;
         }
         let told = gather::whole(endpoint, client).await?;
         match self.board.whole(&told) {
@@ -127,11 +119,23 @@ impl Export<'_> {
                 Ok(Looked::Over)
             }
             Ok(_) => {
-                self.known = Some(Known::of(&told));
+                self.known = Some(Known::of(&told).seen(&status));
                 Ok(Looked::Written)
             }
             Err(e) if over => Err(unwritable(self.to, &e)),
             Err(e) => Ok(Looked::Unwritable(unwritable(self.to, &e))),
+        }
+    }
+
+    /// Writes what came since. Where that fails, part of it may be there: it is known no more how far it goes.
+    fn add(&mut self, told: &Told, status: &v1::Status) -> Looked {
+        let known = self.known.take();
+        match self.board.more(told) {
+            Ok(()) => {
+                self.known = known.map(|known| known.and(told).seen(status));
+                Looked::Written
+            }
+            Err(e) => Looked::Unwritable(unwritable(self.to, &e)),
         }
     }
 

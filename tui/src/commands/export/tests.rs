@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used)]
-use super::gather::{Known, Told, later, told};
+use super::gather::{Known, Told, later, told, told_by};
 use super::{files, series};
 use robust_proto::v1;
 
@@ -170,7 +170,7 @@ fn steps_that_are_done_again_and_other_jobs_are_written_anew() {
 }
 
 #[test]
-fn a_report_is_asked_for_where_a_step_or_the_end_of_an_incident_is_new() {
+fn a_look_asks_for_more_where_a_step_or_the_end_of_an_incident_is_new() {
     let known = Known::of(&run(3));
     let now = |step, incidents| v1::Status {
         step,
@@ -178,9 +178,39 @@ fn a_report_is_asked_for_where_a_step_or_the_end_of_an_incident_is_new() {
         ..status()
     };
     let (old, open) = (incident(4, "recovered"), incident(5, "recovering"));
-    assert!(known.has_all(&now(3, vec![old.clone(), open])));
+    assert!(known.has_all(&now(3, vec![old.clone(), open.clone()])));
+    let waiting = vec![old.clone(), open, incident(6, "recovered")];
+    assert!(known.has_all(&now(3, waiting)), "6 is written after 5");
     assert!(!known.has_all(&now(3, vec![old, incident(5, "failed")])));
     assert!(!known.has_all(&now(4, vec![])));
+}
+
+#[test]
+fn a_step_of_the_same_number_that_was_done_again_is_new() {
+    let shown = |at_ms| v1::Status {
+        step: 3,
+        last_step: Some(v1::StepLine { at_ms, ..line(3) }),
+        ..status()
+    };
+    // The status takes the time of a step itself, a little later than the store.
+    let known = Known::of(&run(3)).seen(&shown(BEGIN + 5_001));
+    assert!(known.has_all(&shown(BEGIN + 5_001)));
+    assert!(!known.has_all(&shown(BEGIN + 7_000)));
+}
+
+#[test]
+fn a_look_takes_incidents_from_the_status_unless_some_are_too_old_for_it() {
+    let known = Known::of(&run(3));
+    let with = |incidents| v1::Status {
+        incidents,
+        ..status()
+    };
+    let now = with(vec![incident(4, "recovered"), incident(5, "failed")]);
+    assert!(known.reaches(&now) && known.reaches(&with(vec![])));
+    let more = later(told_by(&now, vec![line(3), line(4)]), &known, &now).unwrap();
+    let (steps, incidents) = (more.points.len(), &more.incidents);
+    assert_eq!((steps, incidents.len(), incidents[0].id), (1, 1, 5));
+    assert!(!known.reaches(&with(vec![incident(6, "recovered")])));
 }
 
 #[test]

@@ -57,11 +57,17 @@ pub async fn run(endpoint: &Endpoint, args: &ReportArgs, json: bool) -> Result<(
             let ascii = args.ascii || !format::locale_is_utf8();
             let text = text::report(&Run::of(&report), Paint::stdout(), ascii);
             put(&match args.steps {
-                true => text + &text::steps(&report).render(Paint::stdout()),
+                true => text + &text::steps(&report, columns()).render(Paint::stdout()),
                 false => text,
             })
         }
     }
+}
+
+/// Columns of the terminal that stdout is; none: it is none.
+fn columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    Some(usize::from(size.ws_col))
 }
 
 /// All parts as one; reading a long run takes the daemon its time.

@@ -337,3 +337,44 @@ fn an_incident_says_what_it_came_of() {
     let says = "<p>Cause: exit code 1: no layer &lt;7&gt;, 3 times in a row (91b2a947f85fabd6)</p>";
     assert!(page(&report).contains(says));
 }
+
+#[test]
+fn steps_fit_80_columns_and_say_more_where_the_terminal_is_wide() {
+    let line = v1::StepLine {
+        step: 9_999,
+        at_ms: BEGIN,
+        reward: 0.5,
+        loss: -0.1234,
+        grad_norm: 10.123,
+        tokens: 123_456,
+        seconds: 12.5,
+        entropy: Some(1.25),
+        groups: Some(8),
+        flat_groups: Some(3),
+        ..Default::default()
+    };
+    let told = v1::Report {
+        step_lines: vec![line],
+        ..Default::default()
+    };
+    let lines = |r: &v1::Report, columns| text::steps(r, columns).render(Paint::plain());
+    let wide = lines(&told, Some(160));
+    assert!(wide.contains("1.2500") && wide.contains("3/8"), "{wide}");
+    for columns in [None, Some(80)] {
+        let narrow = lines(&told, columns);
+        assert!(!narrow.contains("ENTROPY"), "{narrow}");
+        let longest = narrow.lines().map(|line| line.chars().count()).max();
+        assert!(longest.unwrap() <= 80, "{narrow}");
+    }
+    let silent = v1::StepLine {
+        entropy: None,
+        groups: None,
+        flat_groups: None,
+        ..line
+    };
+    let silent = v1::Report {
+        step_lines: vec![silent],
+        ..Default::default()
+    };
+    assert!(!lines(&silent, Some(160)).contains("ENTROPY"));
+}

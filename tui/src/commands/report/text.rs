@@ -274,9 +274,24 @@ pub fn cut(text: &str, columns: usize) -> String {
     }
 }
 
-/// One line for every step.
-pub fn steps(r: &v1::Report) -> Table {
-    let mut table = Table::new(&[
+/// One line for every step. How training went is told in five columns more where a step says any of it and they fit
+/// into the terminal's columns; none: it is no terminal.
+pub fn steps(r: &v1::Report, columns: Option<usize>) -> Table {
+    let is_told = |s: &v1::StepLine| {
+        let means = [s.entropy, s.kl, s.clip_fraction, s.mean_length];
+        means.iter().any(Option::is_some) || s.groups.is_some()
+    };
+    if r.step_lines.iter().any(is_told) {
+        let wide = table_of(&r.step_lines, true);
+        if columns.is_some_and(|columns| wide.width() <= columns) {
+            return wide;
+        }
+    }
+    table_of(&r.step_lines, false)
+}
+
+fn table_of(lines: &[v1::StepLine], with_health: bool) -> Table {
+    let mut heads = vec![
         ">STEP",
         "AT",
         ">REWARD",
@@ -284,16 +299,14 @@ pub fn steps(r: &v1::Report) -> Table {
         ">GRAD NORM",
         ">TOKENS",
         ">STALENESS",
-        ">ENTROPY",
-        ">KL",
-        ">CLIPPED",
-        ">FLAT",
-        ">LENGTH",
-        ">TIME",
-    ]);
-    let told = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |v| format!("{v:.4}"));
-    for s in &r.step_lines {
-        table.row([
+    ];
+    if with_health {
+        heads.extend([">ENTROPY", ">KL", ">CLIPPED", ">FLAT", ">LENGTH"]);
+    }
+    heads.push(">TIME");
+    let mut table = Table::new(&heads);
+    for s in lines {
+        let mut cells = vec![
             s.step.to_string(),
             time_of_day(s.at_ms),
             ratio(s.reward),
@@ -301,17 +314,26 @@ pub fn steps(r: &v1::Report) -> Table {
             format!("{:.3}", s.grad_norm),
             s.tokens.to_string(),
             s.staleness.to_string(),
-            told(s.entropy),
-            told(s.kl),
-            told(s.clip_fraction),
-            match s.flat_groups.zip(s.groups) {
-                Some((flat, groups)) => format!("{flat}/{groups}"),
-                None => "-".to_owned(),
-            },
-            s.mean_length
-                .map_or_else(|| "-".to_owned(), |v| format!("{v:.1}")),
-            millis(s.seconds * 1000.0),
-        ]);
+        ];
+        if with_health {
+            cells.extend(health(s));
+        }
+        cells.push(millis(s.seconds * 1000.0));
+        table.row(cells);
     }
     table
+}
+
+/// How a step's training went; `-`: nobody said it.
+fn health(s: &v1::StepLine) -> [String; 5] {
+    let told = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let figure = |value: Option<f64>| told(value.map(|v| format!("{v:.4}")));
+    let flat = s.flat_groups.zip(s.groups);
+    [
+        figure(s.entropy),
+        figure(s.kl),
+        figure(s.clip_fraction),
+        told(flat.map(|(flat, groups)| format!("{flat}/{groups}"))),
+        told(s.mean_length.map(|v| format!("{v:.1}"))),
+    ]
 }

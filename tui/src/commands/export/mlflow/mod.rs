@@ -16,6 +16,7 @@ use super::series::{INCIDENTS, SHARES, STEPS, Series};
 use super::{Board, files};
 use meta::{Experiment, Run};
 use robust_proto::v1;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -53,14 +54,25 @@ impl Board for Store {
         }
         let put =
             |name: &str, text: &str| files::replace(&folder.join(name), &folder, text.as_bytes());
-        for (key, value) in params(told) {
-            put(&format!("params/{key}"), &value)?;
+        let params = params(told);
+        for (key, value) in &params {
+            put(&format!("params/{key}"), value)?;
         }
+        keep_only(
+            &folder.join("params"),
+            params.iter().map(|(key, _)| key.as_str()),
+        )?;
         put("tags/mlflow.runName", &run.run_name)?;
         put("tags/mlflow.source.name", "robustctl")?;
         put("artifacts/incidents.md", &incidents(&told.incidents))?;
-        for (name, lines) in metrics(told, true) {
-            let path = folder.join("metrics").join(&name);
+        let metrics = metrics(told, true);
+        let shares = metrics
+            .iter()
+            .filter_map(|(name, _)| name.strip_prefix(SHARES));
+        let shares = shares.filter_map(|name| name.strip_prefix('/'));
+        keep_only(&folder.join("metrics").join(SHARES), shares)?;
+        for (name, lines) in &metrics {
+            let path = folder.join("metrics").join(name);
             match lines.is_empty() {
                 // An earlier export may have had some, of steps that were given up since.
                 true => remove(&path)?,
@@ -101,6 +113,40 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Removes what an earlier export wrote into a folder and this one does not.
+fn keep_only<'a>(folder: &Path, kept: impl Iterator<Item = &'a str>) -> io::Result<()> {
+    let kept: BTreeSet<&str> = kept.collect();
+    let entries = match std::fs::read_dir(folder) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        let is_kept = name.to_str().is_some_and(|name| kept.contains(name));
+        if !is_kept && entry.file_type()?.is_file() {
+            remove(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Names of files for names of others, in their order. Where two come out the same, the later one has a digest of the
+/// name behind it, so that neither replaces the other.
+fn file_names<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut taken = BTreeSet::new();
+    let file_name = |name: &str| {
+        let mut file = files::file_name(name);
+        if taken.contains(&file) {
+            let digest = blake3::hash(name.as_bytes()).to_hex();
+            file = format!("{file}-{}", &digest[..8]);
+        }
+        taken.insert(file.clone());
+        file
+    };
+    names.map(file_name).collect()
+}
+
 /// Each series with its lines; the shares of time, which replace those before, of the whole run only.
 fn metrics(told: &Told, whole: bool) -> Vec<(String, String)> {
     let step = |p: &super::series::Point| (p.line.at_ms, p.line.step);
@@ -112,11 +158,12 @@ fn metrics(told: &Told, whole: bool) -> Vec<(String, String)> {
     let mut all: Vec<_> = steps.chain(incidents).collect();
     if whole {
         let last = told.points.last().map_or(0, |p| p.line.step);
-        let share = |(cause, share): &(String, f64)| {
-            let name = format!("{SHARES}/{}", files::file_name(cause));
-            (name, format!("{} {share} {last}\n", told.until_ms))
+        let names = file_names(told.shares.iter().map(|(cause, _)| cause.as_str()));
+        let share = |(name, (_, share)): (String, &(String, f64))| {
+            let line = format!("{} {share} {last}\n", told.until_ms);
+            (format!("{SHARES}/{name}"), line)
         };
-        all.extend(told.shares.iter().map(share));
+        all.extend(names.into_iter().zip(&told.shares).map(share));
     }
     all
 }
@@ -138,17 +185,16 @@ fn lines<T>(
 }
 
 /// Keys of the job file as MLflow names parameters, with values that fit.
-fn params(told: &Told) -> impl Iterator<Item = (String, String)> {
-    told.config.iter().map(|(key, json)| {
+fn params(told: &Told) -> Vec<(String, String)> {
+    let names = file_names(told.config.iter().map(|(key, _)| key.as_str()));
+    let param = |(name, (_, json)): (String, &(String, String))| {
         let text = serde_json::from_str::<String>(json).ok();
         // A parameter is a line: a text of several stays as it is in JSON.
         let text = text.filter(|text| !text.chars().any(char::is_control));
         let value = text.unwrap_or_else(|| json.clone());
-        (
-            files::file_name(key),
-            value.chars().take(LONGEST_VALUE).collect(),
-        )
-    })
+        (name, value.chars().take(LONGEST_VALUE).collect::<String>())
+    };
+    names.into_iter().zip(&told.config).map(param).collect()
 }
 
 /// Incidents as a table in Markdown.

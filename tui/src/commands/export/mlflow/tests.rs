@@ -105,3 +105,36 @@ fn an_experiment_of_the_name_that_mlflow_made_is_taken() {
     let text = std::fs::read_to_string(dir.path().join("17/meta.yaml")).unwrap();
     assert!(text.contains("workspace"), "it is as it was: {text}");
 }
+
+#[test]
+fn parameters_and_causes_of_an_earlier_export_that_are_no_more_are_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = Store::new(dir.path()).whole(&run(2)).unwrap();
+    let mut now = run(2);
+    now.config.retain(|(key, _)| key == "job.name");
+    now.shares.retain(|(cause, _)| cause == "both");
+    Store::new(dir.path()).whole(&now).unwrap();
+    let names: Vec<String> = tree(&folder).into_keys().collect();
+    let below = |part: &str| {
+        let below = names.iter().filter(|name| name.starts_with(part));
+        below.map(String::as_str).collect::<Vec<_>>()
+    };
+    assert_eq!(below("params/"), ["params/job.name"]);
+    assert_eq!(below("metrics/time/"), ["metrics/time/both"]);
+    assert!(names.iter().any(|name| name == "metrics/train/reward"));
+}
+
+#[test]
+fn keys_whose_files_would_have_the_same_name_replace_none_of_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut told = run(1);
+    told.config = [("a b", "1"), ("a_b", "2")]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .to_vec();
+    let folder = Store::new(dir.path()).whole(&told).unwrap();
+    let files = tree(&folder);
+    let params = files.iter().filter(|(name, _)| name.starts_with("params/"));
+    let values: Vec<&str> = params.map(|(_, value)| value.as_str()).collect();
+    assert_eq!(values, ["1", "2"]);
+    assert_eq!(files["params/a_b"], "1");
+}
