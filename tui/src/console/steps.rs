@@ -130,6 +130,8 @@ mod tests {
         let far = 5 + KEPT as u64;
         steps.observe(&at(far));
         assert_eq!(steps.lacking(), Some(5));
+        let mut steps = Steps::default();
+        steps.told((1..=5).map(line).collect());
         steps.observe(&at(far + 1));
         assert_eq!(steps.lacking(), Some(0), "the newest");
     }

@@ -186,7 +186,7 @@ fn the_line_is_on_every_screen_below_the_header_and_an_alarm_takes_its_place() {
     }
     // It was said, and holds a little longer than it takes to be said.
     let _ = state.handle(NOW, over(1, spent(&[("waits_for_data", 130.0)])));
-    assert!(screen(&state, 80, 24).contains("waited 22% of the last 10 minutes"));
+    assert!(screen(&state, 80, 24).contains("waited 22% of 10 minutes"));
     let mut alarmed = spent(&[("waits_for_data", 258.0)]);
     alarmed.alarms.push(v1::Alarm {
         kind: "database full".into(),
