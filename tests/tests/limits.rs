@@ -10,12 +10,14 @@ use std::path::Path;
 use std::process::Command;
 
 /// An engine that starts a process which leaves its session and its environment behind, and once, when somebody
-/// made `$0/hungry`, keeps all that it reads without an end.
+/// made `$0/hungry`, keeps all that it reads without an end. It starts no command that fails meanwhile: one that lives when
+/// the engine becomes ready is taken for a part of it.
 const ENGINE: &str = r#"
 setsid env -i sleep 987654 > /dev/null 2>&1 &
 echo $! > "$0/escaped-$1.new"; mv "$0/escaped-$1.new" "$0/escaped-$1"; shift
 "$@" & engine=$!
-until mkdir "$0/hungry/eaten" 2> /dev/null; do kill -0 $engine || exit 1; sleep 0.2; done
+may_eat() { [ -d "$0/hungry" ] && [ ! -d "$0/hungry/eaten" ] && mkdir "$0/hungry/eaten" 2> /dev/null; }
+until may_eat; do kill -0 $engine || exit 1; sleep 0.2; done
 exec tail /dev/zero
 "#;
 
