@@ -16,8 +16,8 @@ const ENGINE: &str = r#"
 setsid env -i sleep 987654 > /dev/null 2>&1 &
 echo $! > "$0/escaped-$1.new"; mv "$0/escaped-$1.new" "$0/escaped-$1"; shift
 "$@" & engine=$!
-may_eat() { [ -d "$0/hungry" ] && [ ! -d "$0/hungry/eaten" ] && mkdir "$0/hungry/eaten" 2> /dev/null; }
-until may_eat; do kill -0 $engine || exit 1; sleep 0.2; done
+until [ -d "$0/hungry" ] && [ ! -d "$0/hungry/eaten" ] && mkdir "$0/hungry/eaten" 2> /dev/null
+do kill -0 $engine || exit 1; sleep 0.2; done
 exec tail /dev/zero
 "#;
 
