@@ -96,6 +96,11 @@ pub(super) fn choose(
         let now = instance.incarnation();
         return Err(Refusal::OtherLife { id, asked, now });
     }
+    // A place that goes has no later life; a daemon that starts again would not even know of it.
+    if later && instance.retiring() {
+        let state = "scaled away".to_owned();
+        return Err(Refusal::NotRunning { id, state });
+    }
     if !later && !runs(&instance) {
         let state = ask.state.instance_word(instance).to_owned();
         return Err(Refusal::NotRunning { id, state });

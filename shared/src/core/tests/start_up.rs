@@ -187,3 +187,18 @@ fn what_a_role_does_to_itself_is_that_of_the_first_life_that_links_after_it_was_
     });
     assert_eq!(w.core.view(w.now).armed[0].armed.number, 2);
 }
+
+#[test]
+fn a_place_that_is_scaled_away_has_no_later_life_to_wait_for() {
+    let mut w = started(Mode::Async, 9);
+    let scale = Request::Scale {
+        role: Role::Rollout,
+        count: 1,
+        revision: 0,
+    };
+    ask(&mut w, scale).0.unwrap();
+    let text = refusal(&mut w, "kill", rollout(1), at("init"));
+    let expected = "rollout-1 is not running (scaled away); try again when it is";
+    assert_eq!(text, expected);
+    assert_eq!(armed(&w), 0);
+}
