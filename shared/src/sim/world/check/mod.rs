@@ -33,7 +33,7 @@ use crate::core::{
     SlotRef,
 };
 use crate::hardware::Advice;
-use crate::ids::{Incarnation, IncidentId, NodeId, Step, TrajectoryId, WeightVersion};
+use crate::ids::{Incarnation, IncidentId, InstanceId, NodeId, Step, TrajectoryId, WeightVersion};
 use crate::time::Time;
 use hangs::Hangs;
 use lemons::Lemons;
@@ -111,6 +111,9 @@ pub struct Checker {
     drained: BTreeSet<SlotRef>,
     /// Nodes that said that they will leave, until they join again.
     leaving: BTreeSet<NodeId>,
+    /// Those that just joined again, and who was told on them to move when he can: that holds.
+    joined: Vec<NodeId>,
+    moving: BTreeMap<InstanceId, SlotRef>,
     /// The last agent worker that each trajectory was handed to.
     handed: BTreeMap<TrajectoryId, Incarnation>,
     /// What the present life of the controller was told to be finished.
@@ -147,6 +150,8 @@ impl Checker {
             announced: Vec::new(),
             drained: BTreeSet::new(),
             leaving: BTreeSet::new(),
+            joined: Vec::new(),
+            moving: BTreeMap::new(),
             handed: BTreeMap::new(),
             finished: BTreeSet::new(),
             suspects: BTreeSet::new(),
@@ -219,6 +224,7 @@ impl Checker {
         self.announced.clear();
         self.drained.clear();
         self.leaving.clear();
+        self.moving.clear();
     }
 
     /// What the controller is about to be told; `stored` are the trajectories whose rewards are on disk.
@@ -267,10 +273,11 @@ impl Checker {
             Input::Node(node, NodeEvent::Leaving { .. }) => {
                 self.leaving.insert(*node);
             }
-            // What it said before it left holds no more.
+            // What it said before it left holds no more, but for those who were told.
             Input::NodeJoined { node, .. } => {
                 let node = core.node_id(&node.name);
-                node.map(|node| self.leaving.remove(&node));
+                let left = node.filter(|node| self.leaving.remove(node));
+                self.joined.extend(left);
             }
             Input::Operator(_, Request::Update { config, .. }) => {
                 self.shapes.insert(shape(config));

@@ -18,6 +18,11 @@ impl Checker {
     fn is_left(&self, slot: &SlotRef) -> bool {
         self.drained.contains(slot) || self.leaving.contains(&slot.node)
     }
+
+    /// The same of one who was told before his node joined again.
+    fn leaves(&self, who: InstanceId, slot: &SlotRef) -> bool {
+        self.is_left(slot) || self.moving.get(&who) == Some(slot)
+    }
 }
 
 impl World {
@@ -107,7 +112,7 @@ impl World {
         let drained = self
             .homes
             .get(&who)
-            .is_some_and(|s| self.checker.is_left(s));
+            .is_some_and(|s| self.checker.leaves(who, s));
         let why = match who.role {
             Role::Trainer => self.gang_may_end(life),
             Role::Hybrid => {
@@ -144,8 +149,13 @@ impl World {
         });
     }
 
-    /// Slots on devices that announced their failure.
+    /// Slots on devices that announced their failure, and who was told to leave a node that joined again.
     pub(in super::super) fn note_drained(&mut self) {
+        for node in std::mem::take(&mut self.checker.joined) {
+            let there = self.homes.iter().filter(|(_, slot)| slot.node == node);
+            let there = there.map(|(who, slot)| (*who, slot.clone()));
+            self.checker.moving.extend(there);
+        }
         for life in std::mem::take(&mut self.checker.announced) {
             let home = self.core_place(life).and_then(|who| self.homes.get(&who));
             self.checker.drained.extend(home.cloned());
