@@ -23,7 +23,7 @@
 //! - **D-4** The driver's library is loaded when a device is opened. Where it is missing, or too old,
 //!   that is one error in words, and no panic later.
 //!
-//! [`Tensor`] is the device's side of a snapshot: a trainer's slot takes it as it takes host memory.
+//! `Tensor` (feature `snapshots`) is the device's side of a snapshot: a trainer's slot takes it as it takes host memory.
 //!
 //! Bytes are digested where they lie in a block, in host memory: what the device does to them on the
 //! way is its ECC's to find. A direct path (a NIC that writes into device memory) needs a UCX with
@@ -36,6 +36,7 @@ mod error;
 mod memory;
 mod pool;
 mod staging;
+#[cfg(feature = "snapshots")]
 mod tensor;
 
 pub use copies::{Copied, Copy, Way};
@@ -44,4 +45,5 @@ pub use error::DeviceError;
 pub use memory::Memory;
 pub use pool::{BLOCK_BYTES, Block, Purpose};
 pub use staging::{SMALLEST, Staging};
+#[cfg(feature = "snapshots")]
 pub use tensor::Tensor;
