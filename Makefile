@@ -4,7 +4,7 @@
 # make demo-environment   the same with conversations held by a Python program
 # make demo-own-loop   a PyTorch trainer with a loop of its own, which asks the engines itself
 # make demo-trl   TRL's asynchronous GRPO trainer beside vLLM engines; make test-trl   its tests (0.1 GB more, once)
-# make test   set up, run every test; says at its end which of them did not run here, and why
+# make test [SLOW=all]   set up, run every test but the slow ones, or those too; says at its end which of them did not run here, and why
 # make test-kubernetes   the manifests for Kubernetes on a real control plane, built first from Debian's source (five minutes, once)
 # make python  a python with torch, for trainers written with it on a processor (0.6 GB, once)
 # make build  set up, build robustd, robustctl and robust-worker in release mode (V=1: with cargo's own lines)

@@ -13,8 +13,8 @@ deny=$(command -v cargo-deny || true)
 if [ -z "$deny" ]; then
   deny="$CACHE/cargo-deny-$DENY/bin/cargo-deny"
   if ! [ -x "$deny" ]; then
-    say "building cargo-deny $DENY into $CACHE (some minutes, once)"
-    CARGO_TARGET_DIR="$CACHE/cargo-deny-$DENY/target" cargo install --quiet --locked --version "$DENY" \
+    say "building cargo-deny $DENY into $CACHE (a few minutes, once)"
+    CARGO_PROFILE_DEV_DEBUG=none CARGO_TARGET_DIR="$CACHE/cargo-deny-$DENY/target" cargo install --debug --quiet --locked --version "$DENY" \
       --root "$CACHE/cargo-deny-$DENY" cargo-deny || die "cargo-deny could not be built (its reason is above)"
     rm -rf "$CACHE/cargo-deny-$DENY/target"
   fi

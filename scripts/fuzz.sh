@@ -50,7 +50,7 @@ of() { awk -v target="$1" -v field="$2" '$1 == target { print $field }' <<<"$TAR
 install_tool() {
   [ -x "$TOOL/bin/cargo-fuzz" ] && return
   say "installing cargo-fuzz $VERSION into $TOOL"
-  RUSTC_BOOTSTRAP='' "$CARGO" install --quiet --locked cargo-fuzz --version "$VERSION" --root "$TOOL"
+  RUSTC_BOOTSTRAP='' CARGO_PROFILE_DEV_DEBUG=none "$CARGO" install --debug --quiet --locked cargo-fuzz --version "$VERSION" --root "$TOOL"
 }
 
 # A stable compiler has coverage counters and sanitizers when told so. Comparisons are traced for the transport only:

@@ -68,11 +68,12 @@ pub(crate) struct Facts {
 /// | the leader | counts | counts |
 /// | a tool (`gcc`, `ptxas`, `git`, a compile worker, ...) | no | no |
 /// | a shell | SIGKILL counts | as any other, but for code 0 and for an end that nobody saw |
-/// | any other | SIGKILL counts, and any signal but SIGPIPE after `settle` | counts after `settle`, and before that when it was there at `ready` and did not end with code 0 |
+/// | any other | SIGKILL counts, and any signal but SIGPIPE after `settle` | counts after `settle`, and before that when it was there at `ready` and ended by a signal, or with another code than 0 after a second |
 ///
 /// SIGKILL counts from the first moment since nothing ends a probe of its own that way, while the
 /// system does so when memory runs out. A probe for what the processor can do does die by SIGILL,
-/// and the left end of a pipe by SIGPIPE.
+/// and the left end of a pipe by SIGPIPE. A command that is over within a second may live at the very moment
+/// of `ready`, which makes it no part of the engine; what serves requests was started long before.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// A process that lived less than this was a helper of the start.
@@ -111,6 +112,9 @@ impl Default for Policy {
         }
     }
 }
+
+/// Who ends by itself before this was a command, even if it lived when the engine became ready.
+const COMMAND: Duration = Duration::from_secs(1);
 
 const SHELLS: &[&str] = &["sh", "bash", "dash", "zsh", "ksh", "fish", "ash", "busybox"];
 
@@ -161,6 +165,7 @@ impl Policy {
                 false
             }
             (_, How::Exit(0)) if facts.ready => settled,
+            (_, How::Exit(_)) if facts.ready && facts.lived < COMMAND => settled,
             _ if facts.ready => facts.was_there || settled,
             (_, How::Signal(libc::SIGKILL)) => true,
             (Kind::Engine, How::Signal(signal)) => settled && signal != libc::SIGPIPE,
@@ -232,6 +237,9 @@ mod tests {
             assert!(!after(Kind::Engine, how, YOUNG, false), "{how:?}");
             assert!(!after(Kind::Tool, how, OLD, true), "{how:?}");
         }
+        let brief = Duration::from_millis(999);
+        assert!(!after(Kind::Engine, Exit(1), brief, true));
+        assert!(after(Kind::Engine, Signal(9), brief, true));
         assert!(after(Kind::Shell, Exit(1), OLD, true));
         assert!(!after(Kind::Shell, Exit(0), OLD, true));
         assert!(!after(Kind::Shell, Unknown, OLD, true));

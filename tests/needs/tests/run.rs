@@ -23,6 +23,11 @@ impl Cargo {
 
     /// Runs the script; whether it was content, and what it said.
     fn run(&self, ci: Option<&str>) -> (Option<i32>, String) {
+        self.run_with(ci.map(|ci| ("CI", ci)))
+    }
+
+    /// The same with one more variable, and neither of those that change what it does.
+    fn run_with(&self, more: Option<(&str, &str)>) -> (Option<i32>, String) {
         let own = std::env::current_exe().unwrap().display().to_string();
         let path = format!("{}:{}", self.0.display(), std::env::var("PATH").unwrap());
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/test.sh");
@@ -30,7 +35,8 @@ impl Cargo {
         command
             .env("PATH", path)
             .env_remove("CI")
-            .envs(ci.map(|ci| ("CI", ci)));
+            .env_remove("SLOW")
+            .envs(more);
         command.env("TESTS", format!("{own} --ignored --exact"));
         let out = command.output().unwrap();
         let text = String::from_utf8([out.stdout, out.stderr].concat()).unwrap();
@@ -113,4 +119,55 @@ fn tests_that_fail_fail_the_run_and_what_was_skipped_before_is_told() {
     let does = "case $2 in --version) exit;; esac; $TESTS one_that_cannot_run_here; exit 7";
     let (code, text) = Cargo::new("failure", does).run(None);
     assert_eq!((code, text.ends_with(SKIPPED)), (Some(7), true), "{text}");
+}
+
+/// What nextest is asked to run of the workspace; the tests that are slow by the list's first line.
+fn asked(slow: &str) -> (Option<i32>, String, Vec<String>) {
+    let cargo = Cargo::new(
+        &format!("slow-{}", slow.replace('/', "-")),
+        "case $* in *nextest\\ run*--workspace*) echo \"asked: $*\";; esac",
+    );
+    let (code, text) = cargo.run_with(Some(("SLOW", slow)));
+    let asked = text.lines().filter_map(|line| line.strip_prefix("asked: "));
+    let asked = asked.map(str::to_owned).collect();
+    (code, text, asked)
+}
+
+#[test]
+fn slow_tests_run_when_asked_for_all_of_them_or_a_share() {
+    let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/slow_tests");
+    let list = std::fs::read_to_string(list).unwrap();
+    let first = list.lines().find(|line| !line.starts_with('#')).unwrap();
+
+    let (code, text, runs) = asked("none");
+    assert_eq!((code, runs.len()), (Some(0), 1), "{text}");
+    assert!(
+        runs[0].contains("-E not (") && runs[0].contains(first),
+        "{text}"
+    );
+    assert!(text.contains("tests: the slow ones did not run"), "{text}");
+
+    let (code, text, runs) = asked("2/4");
+    assert_eq!((code, runs.len()), (Some(0), 2), "{text}");
+    assert!(runs[0].contains("-E not ("), "{text}");
+    assert!(
+        !runs[1].contains("not (") && runs[1].contains(first),
+        "{text}"
+    );
+    assert!(runs[1].contains("--partition slice:2/4"), "{text}");
+    assert!(text.contains("share 2/4 ran"), "{text}");
+
+    let (code, text, runs) = asked("all");
+    assert_eq!((code, runs.len()), (Some(0), 1), "{text}");
+    assert!(!runs[0].contains("-E"), "{text}");
+    assert!(!text.contains("slow ones"), "{text}");
+}
+
+#[test]
+fn a_share_of_the_slow_tests_that_is_none_is_refused() {
+    for slow in ["some", "1", "1/", "0/4"] {
+        let (code, text, runs) = asked(slow);
+        assert_eq!((code, runs.len()), (Some(2), 0), "{slow}: {text}");
+        assert!(text.contains("SLOW is none, all or K/N"), "{text}");
+    }
 }
