@@ -8,7 +8,9 @@
 //! So many at a time give the most appends a second, and a latency that follows from the two
 //! (`append_saturated_p99_ms`: a thousand appends take so long). What the goal's rate costs is measured
 //! with 20,000 offered a second, each counted from when it was due (`append_p99_ms`). Beside them what
-//! the disk allows: a write of 4 KiB and an `fdatasync`, one after the other.
+//! the disk allows: a write of 4 KiB and an `fdatasync`, one after the other. With a log and etcd the same
+//! appends are measured once more as under `[ha]`, round by round beside the others (`.._with_ha_ms`).
+use super::logged::Site;
 use super::{BenchArgs, BenchError, Report};
 use crate::store::{Store, StoreError};
 use futures::FutureExt;
@@ -36,21 +38,40 @@ const DISK: Duration = Duration::from_millis(500);
 
 /// Each round in a store of its own, on the disk that is meant.
 pub(super) fn measure(args: &BenchArgs, dir: &Path, report: &mut Report) -> Result<(), BenchError> {
+    let site = Site::of(args)?;
     for round in 0..args.rounds {
         let dir = dir.join(format!("appends-{round}"));
         report.add("fdatasyncs_per_s", disk(&dir)?);
         let (store, _) = Store::open(&dir)?;
-        let saturated = appends(&store, 1, None)?;
-        report.add(
-            "appends_per_s",
-            f64::from(APPENDS) / saturated.took.as_secs_f64(),
-        );
-        report.add("append_saturated_p99_ms", saturated.slowest_hundredth_ms());
-        let paced = appends(&store, 2, Some(PACE))?;
-        report.add("append_p99_ms", paced.slowest_hundredth_ms());
+        add(&store, "", report)?;
         drop(store);
         std::fs::remove_dir_all(&dir)?;
+        if let Some(site) = &site {
+            let store = site.store(&dir, &format!("appends-{round}"))?;
+            add(&store, "_with_ha", report)?;
+            drop(store);
+            std::fs::remove_dir_all(&dir)?;
+        }
     }
+    Ok(())
+}
+
+/// The figures of one store, whose names say which it is.
+fn add(store: &Store, which: &str, report: &mut Report) -> Result<(), BenchError> {
+    let saturated = appends(store, 1, None)?;
+    report.add(
+        &format!("appends_per_s{which}"),
+        f64::from(APPENDS) / saturated.took.as_secs_f64(),
+    );
+    report.add(
+        &format!("append_saturated_p99{which}_ms"),
+        saturated.slowest_hundredth_ms(),
+    );
+    let paced = appends(store, 2, Some(PACE))?;
+    report.add(
+        &format!("append_p99{which}_ms"),
+        paced.slowest_hundredth_ms(),
+    );
     Ok(())
 }
 

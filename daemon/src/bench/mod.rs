@@ -5,6 +5,7 @@
 mod appends;
 mod calls;
 mod disk;
+mod logged;
 mod memory;
 mod peers;
 mod persist;
@@ -31,6 +32,12 @@ pub struct BenchArgs {
     /// Only these parts: snapshot, persist, appends, calls, peers, reopen
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    /// Appends also as under [ha]: with this log, as file:///DIR or s3://BUCKET/PREFIX
+    #[arg(long, value_name = "URL", requires = "ha_etcd")]
+    ha_log: Option<String>,
+    /// The members of etcd that decide what of that log counts
+    #[arg(long, value_name = "URL", value_delimiter = ',', requires = "ha_log")]
+    ha_etcd: Vec<String>,
 }
 
 /// All that was measured.
