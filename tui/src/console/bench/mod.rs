@@ -2,8 +2,9 @@
 //!
 //! Frames are drawn as the console draws them - layout, comparison with the last frame, escape
 //! sequences - into memory, 200x60, another status before each: every screen, Roles as a table, and the
-//! cells of a fleet of 10,000 instances. CPU is that of a real `robustctl tui` in a pseudo-terminal, connected to a server that sends a whole status four times a second, and, while
-//! the timeline is shown, everyone's phases as they end.
+//! cells of a fleet of 10,000 instances. CPU is that of a real `robustctl tui` in a pseudo-terminal,
+//! connected to a server that sends a whole status four times a second, and, while the timeline is
+//! shown, everyone's phases as they end.
 mod idle;
 mod job;
 mod server;

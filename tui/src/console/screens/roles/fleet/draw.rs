@@ -64,9 +64,9 @@ fn title(scene: &Scene) -> String {
     let by = scene.by.word();
     let each = match (scene.field.most(), scene.field.joined()) {
         (0 | 1, 0) => "a cell each".to_owned(),
-        (most, 0) => format!("up to {most} in a cell, of which the worst is shown"),
+        (most, 0) => format!("up to {most} in a cell: the worst shows"),
         (most, groups) => {
-            format!("up to {most} of {groups} {by}s in a cell, of which the worst is shown")
+            format!("up to {most} of {groups} {by}s in a cell: the worst shows")
         }
     };
     format!("FLEET BY {}, {of} instances, {each}", by.to_uppercase())
