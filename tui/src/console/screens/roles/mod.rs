@@ -77,6 +77,9 @@ impl Roles {
     fn on_fleet(&mut self, input: Input, common: &mut Common) -> Vec<Effect> {
         let is_typed = common.instances().typing().is_some();
         match input {
+            Input::Key(_) if is_typed => {
+                common.turn_instances(&input);
+            }
             Input::Key(KeyCode::Esc) | Input::Shown => {
                 self.log.on(&input);
                 common.turn_instances(&input);
@@ -84,7 +87,7 @@ impl Roles {
             Input::SearchEnded => {
                 self.log.on(&input);
             }
-            Input::Key(code) if is_typed || code == KeyCode::Char('/') => {
+            Input::Key(KeyCode::Char('/')) => {
                 common.turn_instances(&input);
             }
             Input::Key(KeyCode::Enter) => self.turn(common),

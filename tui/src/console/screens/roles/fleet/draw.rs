@@ -26,7 +26,10 @@ impl Fleet {
         let look = common.look;
         let below = area.height.saturating_sub(1 + MEANINGS);
         let list = LIST.max(area.height / 5 + 1);
-        let lines = below.saturating_sub(CURSOR + list).max(1).min(below);
+        let lines = match below {
+            0 => 0,
+            _ => below.saturating_sub(CURSOR + list).max(1),
+        };
         let size = (area.width.saturating_sub(GUTTER), lines);
         let scene = self.scene(common, size);
         let inner = section(look, area, &title(&scene), buf);
