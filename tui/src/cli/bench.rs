@@ -8,7 +8,7 @@ use std::path::PathBuf;
 pub enum BenchCommand {
     /// Transfers of weights between processes: against UCX's perf tool, TCP, memcpy and gloo
     Weights(BenchWeightsArgs),
-    /// The console with 1,000 instances at 200x60: time of a frame, CPU while nothing is touched
+    /// The console with 1,000 instances at 200x60 and its fleet view with 10,000: time of a frame, CPU while nothing is touched
     Console(BenchConsoleArgs),
     /// Snapshots, checkpoints and the store, beside plain copies and writes, and torch's ways to save
     Store(BenchStoreArgs),

@@ -100,11 +100,6 @@ impl ScreenId {
         ScreenId::ALL[at as usize]
     }
 
-    /// Whether it shows phases as they end.
-    pub fn shows_phases(self) -> bool {
-        matches!(self, ScreenId::Roles | ScreenId::Timeline)
-    }
-
     /// Whether there is something to see before any daemon is reached: drills are files on this machine.
     pub fn needs_no_daemon(self) -> bool {
         self == ScreenId::Drills

@@ -31,6 +31,11 @@ pub trait Screen: Debug {
         Hints::default()
     }
 
+    /// Whether it shows phases as they end, which come while it is on top.
+    fn shows_phases(&self, _common: &Common) -> bool {
+        false
+    }
+
     /// Why one of its own keys would do nothing now, in the words with which it refuses; the palette says so beside it.
     fn refuses(&self, _key: KeyCode, _common: &Common) -> Option<String> {
         None

@@ -1,9 +1,10 @@
 //! `robustctl bench console`: what the console costs with a large job.
 //!
 //! Frames are drawn as the console draws them - layout, comparison with the last frame, escape
-//! sequences - into memory, 200x60, another status before each. CPU is that of a real `robustctl tui`
-//! in a pseudo-terminal, connected to a server that sends a whole status four times a second, and, while
-//! the timeline is shown, everyone's phases as they end.
+//! sequences - into memory, 200x60, another status before each: every screen, Roles as a table, and the
+//! cells of a fleet of 10,000 instances. CPU is that of a real `robustctl tui` in a pseudo-terminal,
+//! connected to a server that sends a whole status four times a second, and, while the timeline is
+//! shown, everyone's phases as they end.
 mod idle;
 mod job;
 mod server;
@@ -31,8 +32,45 @@ use std::time::{Duration, Instant};
 const SIZE: (u16, u16) = (200, 60);
 /// A frame shall take less than this, in ms.
 const FRAME_GOAL: f64 = 4.0;
+/// Instances of the fleet whose cells are drawn.
+const FLEET: u32 = 10_000;
+/// A frame of them shall take less than this, in ms: a sixtieth of a second.
+const FLEET_GOAL: f64 = 16.0;
 /// The idle console shall need less than this of a core, in percent.
 const IDLE_GOAL: f64 = 2.0;
+
+/// What is drawn again and again.
+#[derive(Clone, Copy)]
+struct Scene {
+    screen: ScreenId,
+    instances: u32,
+    /// Statuses before the first frame.
+    warm: u64,
+    /// As the screen begins; else as it is once Enter was pressed, with which Roles becomes its table.
+    as_it_begins: bool,
+}
+
+impl Scene {
+    /// A screen, with two minutes' worth of phases before the first frame.
+    fn of(screen: ScreenId, instances: u32) -> Scene {
+        Scene {
+            screen,
+            instances,
+            warm: 480,
+            as_it_begins: screen != ScreenId::Roles,
+        }
+    }
+
+    /// The cells of a large fleet, which show nothing of the past.
+    fn fleet() -> Scene {
+        Scene {
+            screen: ScreenId::Roles,
+            instances: FLEET,
+            warm: 4,
+            as_it_begins: true,
+        }
+    }
+}
 
 /// Times of one screen's frames, in ms.
 struct Times {
@@ -75,8 +113,9 @@ async fn measure(args: &BenchConsoleArgs) -> Result<Value, CliError> {
     let before = load();
     let screens: Vec<Times> = ScreenId::ALL
         .into_iter()
-        .map(|screen| frames(screen, args))
+        .map(|screen| frames(Scene::of(screen, args.instances), args.frames))
         .collect::<Result<_, _>>()?;
+    let fleet = frames(Scene::fleet(), args.frames)?;
     let mut all: Vec<f64> = screens.iter().flat_map(|t| t.sorted.clone()).collect();
     all.sort_by(f64::total_cmp);
     let all = Times {
@@ -91,6 +130,10 @@ async fn measure(args: &BenchConsoleArgs) -> Result<Value, CliError> {
         "frame_ms_p50": all.at(0.5),
         "frame_ms_max": all.at(1.0),
         "frames": all.sorted.len(),
+        "fleet_frame_ms_p99": fleet.at(0.99),
+        "fleet_frame_ms_p50": fleet.at(0.5),
+        "fleet_frame_ms_max": fleet.at(1.0),
+        "fleet_instances": FLEET,
         "idle_cpu_percent": idle.percent,
         "idle_seconds": args.idle,
         "idle_bytes_per_s": idle.bytes_per_s,
@@ -111,6 +154,7 @@ fn text(result: &Value) -> String {
     let figure = |name: &str| result[name].as_f64().unwrap_or(f64::NAN);
     let goals = [
         ("frame_ms_p99", FRAME_GOAL),
+        ("fleet_frame_ms_p99", FLEET_GOAL),
         ("idle_cpu_percent", IDLE_GOAL),
     ];
     for (name, goal) in goals {
@@ -122,6 +166,9 @@ fn text(result: &Value) -> String {
     for name in [
         "frame_ms_p50",
         "frame_ms_max",
+        "fleet_frame_ms_p50",
+        "fleet_frame_ms_max",
+        "fleet_instances",
         "idle_bytes_per_s",
         "idle_timeline_cpu_percent",
         "instances",
@@ -142,21 +189,27 @@ fn text(result: &Value) -> String {
     table.render(Paint::stdout())
 }
 
-fn frames(screen: ScreenId, args: &BenchConsoleArgs) -> Result<Times, CliError> {
+fn frames(scene: Scene, frames: u32) -> Result<Times, CliError> {
     let failed = |e: std::io::Error| CliError::Failed(format!("cannot draw: {e}"));
-    let mut state = watching(screen, args.instances);
+    let Scene {
+        screen,
+        instances,
+        warm,
+        ..
+    } = scene;
+    let mut state = watching(scene);
     let options = TerminalOptions {
         viewport: Viewport::Fixed(Rect::new(0, 0, SIZE.0, SIZE.1)),
     };
     let backend = CrosstermBackend::new(std::io::sink());
     let mut terminal = Terminal::with_options(backend, options).map_err(failed)?;
     let mut sorted = Vec::new();
-    for beat in 0..u64::from(args.frames) {
+    for beat in warm..warm + u64::from(frames) {
         // Moving through the rows scrolls all of the table now and then.
         let key = KeyEvent::new(KeyCode::PageDown, KeyModifiers::NONE);
-        let status = Box::new(job::status(args.instances, WARM + beat));
+        let status = Box::new(job::status(instances, beat));
         let now = status.now_ms;
-        let spans = job::phases(args.instances, WARM + beat);
+        let spans = job::phases(instances, beat);
         let _ = state.handle(now, Event::Status { link: 1, status });
         let _ = state.handle(now, Event::Phases { link: 1, spans });
         let _ = state.handle(now, Event::Key(key));
@@ -172,15 +225,13 @@ fn frames(screen: ScreenId, args: &BenchConsoleArgs) -> Result<Times, CliError> 
     Ok(Times { screen, sorted })
 }
 
-/// Statuses before the first frame: two minutes' worth of phases.
-const WARM: u64 = 480;
-
 /// A console that has watched a job for a while.
-fn watching(screen: ScreenId, instances: u32) -> State {
+fn watching(scene: Scene) -> State {
+    let instances = scene.instances;
     let look = Look::new(ThemeName::Dark, true, false);
     let mut state = State::new(Settings::of(look, "bench".to_owned()));
     let _ = state.start(job::BEGIN_MS);
-    for beat in 0..WARM {
+    for beat in 0..scene.warm {
         let status = Box::new(job::status(instances, beat));
         let spans = job::phases(instances, beat);
         let now = status.now_ms;
@@ -192,8 +243,12 @@ fn watching(screen: ScreenId, instances: u32) -> State {
         let event = Box::new(event);
         let _ = state.handle(now, Event::Logged { link: 1, event });
     }
-    let key = KeyEvent::new(KeyCode::Char(screen.key()), KeyModifiers::NONE);
-    let _ = state.handle(now, Event::Key(key));
+    let digit = KeyCode::Char(scene.screen.key());
+    let enter = (!scene.as_it_begins).then_some(KeyCode::Enter);
+    for code in [digit].into_iter().chain(enter) {
+        let key = KeyEvent::new(code, KeyModifiers::NONE);
+        let _ = state.handle(now, Event::Key(key));
+    }
     let stored = Stored {
         at: state.common().now,
         checkpoints: Ok(job::checkpoints()),
@@ -212,21 +267,30 @@ fn watching(screen: ScreenId, instances: u32) -> State {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use ratatui::backend::TestBackend;
 
     #[test]
     fn every_screen_of_a_large_job_is_drawn_and_the_percentile_is_one_of_the_times() {
-        let args = BenchConsoleArgs {
-            instances: 60,
-            frames: 3,
-            idle: 1.0,
-            out: None,
-        };
         for screen in ScreenId::ALL {
-            let times = frames(screen, &args).unwrap();
+            let times = frames(Scene::of(screen, 60), 3).unwrap();
             assert_eq!(times.sorted.len(), 3);
             assert!(times.sorted.contains(&times.at(0.99)));
             assert!(times.at(0.5) <= times.at(0.99));
         }
+    }
+
+    #[test]
+    fn roles_is_measured_as_a_table_and_a_large_fleet_as_cells() {
+        let text = |scene: Scene| {
+            let state = watching(Scene { warm: 2, ..scene });
+            let mut terminal = Terminal::new(TestBackend::new(SIZE.0, SIZE.1)).unwrap();
+            let draw = |frame: &mut ratatui::Frame| drop(frame::draw(&state, frame));
+            terminal.draw(draw).unwrap();
+            terminal.backend().to_string()
+        };
+        let table = text(Scene::of(ScreenId::Roles, 1_000));
+        assert!(table.contains("trainer-0") && !table.contains("FLEET"));
+        assert!(text(Scene::fleet()).contains("FLEET BY ROLE, 10000 instances"));
     }
 
     #[test]

@@ -169,6 +169,10 @@ impl Screen for Timeline {
     fn refuses(&self, key: KeyCode, common: &Common) -> Option<String> {
         instances::refuses(key, common)
     }
+
+    fn shows_phases(&self, _common: &Common) -> bool {
+        true
+    }
 }
 
 fn draw_axis(sight: &Sight, now: u64, (span, to): (u64, u64), area: Rect, buf: &mut Buffer) {

@@ -65,7 +65,6 @@ impl Screen for Weights {
                 key::SELECT,
                 key::FILTER,
                 key::SORT,
-                key::SCROLL,
                 key::PALETTE,
                 key::HELP,
                 key::QUIT,

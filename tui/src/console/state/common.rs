@@ -39,6 +39,22 @@ impl Common {
         self.instances.chosen(self.job.roles(), self.look)
     }
 
+    /// Where the selected instance stands in the status.
+    pub fn chosen_row(&self) -> Option<usize> {
+        self.instances.chosen_row(self.job.roles(), self.look)
+    }
+
+    /// Those that the table's filter leaves, as they stand in the status.
+    pub fn shown_instances(&self) -> Vec<usize> {
+        self.instances.left(self.job.roles())
+    }
+
+    /// Selects the instance that stands there in the status.
+    pub fn choose_instance(&mut self, row: usize) {
+        let Common { sight, instances } = self;
+        instances.choose_row(sight.job.roles(), row, sight.look);
+    }
+
     /// Gives the table of instances an input, if it is one for a table.
     pub fn turn_instances(&mut self, input: &Input) -> Option<Turned> {
         let Common { sight, instances } = self;

@@ -190,7 +190,8 @@ impl State {
         if sight.link != Link::Live || sight.playback.is_some() {
             return Vec::new();
         }
-        let (shown, link) = (self.shown.shows_phases(), self.connection.number());
+        let shown = self.screen().shows_phases(&self.common);
+        let link = self.connection.number();
         let told = sight.job.history().told_until();
         let phases = self.phases.wanted(sight.now, shown, link, told);
         let mut actions: Vec<Action> = phases.into_iter().collect();

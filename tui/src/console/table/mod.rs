@@ -71,7 +71,7 @@ impl<T> Table<T> {
     pub fn is_at(&self, spot: Spot) -> bool {
         match spot {
             Spot::Row(id, _) | Spot::Head(id, _) | Spot::Body(id) => id == self.id,
-            Spot::Tab(_) | Spot::Text => false,
+            Spot::Tab(_) | Spot::Text | Spot::Cell { .. } => false,
         }
     }
 
@@ -155,14 +155,47 @@ impl<T> Table<T> {
 
     /// The selected row.
     pub fn chosen<'a>(&self, rows: &'a [T], look: Look) -> Option<&'a T> {
-        let (order, at) = self.order(self.spec, rows, look);
-        rows.get(*order.get(at?)?)
+        rows.get(self.chosen_row(rows, look)?)
+    }
+
+    /// Where the selected row stands among all of them.
+    pub fn chosen_row(&self, rows: &[T], look: Look) -> Option<usize> {
+        // The order matters only once the row is gone, or is not shown.
+        let found = match self.view.filter.is_empty() {
+            true => self.row_named(rows),
+            false => None,
+        };
+        found.or_else(|| {
+            let (order, at) = self.order(self.spec, rows, look);
+            order.get(at?).copied()
+        })
+    }
+
+    /// The row that has the selected name, wherever it is.
+    fn row_named(&self, rows: &[T]) -> Option<usize> {
+        let chosen = self.view.chosen()?;
+        let is = |at: usize| (self.spec.name)(&rows[at]) == chosen;
+        let at = self.view.position_of(rows.len(), |at, _| is(at))?;
+        is(at).then_some(at)
+    }
+
+    /// The rows that the filter leaves, as they stand among all of them.
+    pub fn left(&self, rows: &[T]) -> Vec<usize> {
+        self.spec.left(&self.view, rows)
+    }
+
+    /// Selects the row that stands there among all of them, where the filter leaves it.
+    pub fn choose_row(&mut self, rows: &[T], row: usize, look: Look) {
+        let order = self.spec.order(&self.view, rows, look);
+        if let Some(at) = order.iter().position(|&other| other == row) {
+            self.view.point((self.spec.name)(&rows[row]), at);
+        }
     }
 
     /// The rows as this kind of table shows them, as indices, and where the selected one is.
     pub fn order(&self, spec: &Spec<T>, rows: &[T], look: Look) -> (Vec<usize>, Option<usize>) {
         let order = spec.order(&self.view, rows, look);
-        let at = self.view.position(&spec.names(&order, rows));
+        let at = spec.position(&self.view, &order, rows);
         (order, at)
     }
 

@@ -103,19 +103,34 @@ impl View {
 
     /// Where the selected row is among these names.
     pub fn position(&self, names: &[String]) -> Option<usize> {
-        let found = self
-            .chosen
-            .as_ref()
-            .and_then(|chosen| names.iter().position(|n| n == chosen));
-        let last = names.len().checked_sub(1)?;
-        Some(found.unwrap_or(self.at.min(last)))
+        self.position_of(names.len(), |at, chosen| names[at] == chosen)
+    }
+
+    /// The same among so many rows, where it can be asked whether one has the selected name. Rows seldom move, and names are
+    /// made up when they are wanted: the row that stands where the selected one was is asked first.
+    pub fn position_of(&self, rows: usize, is: impl Fn(usize, &str) -> bool) -> Option<usize> {
+        let here = self.at.min(rows.checked_sub(1)?);
+        let Some(chosen) = self.chosen.as_deref().filter(|&chosen| !is(here, chosen)) else {
+            return Some(here);
+        };
+        Some((0..rows).find(|&at| is(at, chosen)).unwrap_or(here))
+    }
+
+    /// Name of the selected row, if one was ever selected.
+    pub fn chosen(&self) -> Option<&str> {
+        self.chosen.as_deref()
+    }
+
+    /// Selects the row of this name, which stands there.
+    pub fn point(&mut self, name: String, at: usize) {
+        (self.chosen, self.at) = (Some(name), at);
     }
 
     /// Selects the row at this place, or the last.
     pub fn choose(&mut self, names: &[String], at: usize) {
         if let Some(last) = names.len().checked_sub(1) {
-            self.at = at.min(last);
-            self.chosen = Some(names[self.at].clone());
+            let at = at.min(last);
+            self.point(names[at].clone(), at);
         }
     }
 
@@ -160,8 +175,8 @@ impl View {
 }
 
 impl<T> Spec<T> {
-    /// The rows that the filter leaves, as indices, in the order to show them.
-    pub fn order(&self, view: &View, rows: &[T], look: Look) -> Vec<usize> {
+    /// The rows that the filter leaves, as indices, in the order in which they are given.
+    pub fn left(&self, view: &View, rows: &[T]) -> Vec<usize> {
         let wanted: Vec<String> = view
             .filter
             .split_whitespace()
@@ -173,7 +188,12 @@ impl<T> Spec<T> {
                 wanted.iter().all(|word| text.contains(word))
             }
         };
-        let mut order: Vec<usize> = (0..rows.len()).filter(|&i| fits(&rows[i])).collect();
+        (0..rows.len()).filter(|&i| fits(&rows[i])).collect()
+    }
+
+    /// The same in the order to show them.
+    pub fn order(&self, view: &View, rows: &[T], look: Look) -> Vec<usize> {
+        let mut order = self.left(view, rows);
         let Some((sort, column)) = view
             .sort
             .and_then(|s| Some((s, self.columns.get(s.column)?)))
@@ -193,6 +213,13 @@ impl<T> Spec<T> {
             }
         }
         order
+    }
+
+    /// Where the selected row is among those rows.
+    pub fn position(&self, view: &View, order: &[usize], rows: &[T]) -> Option<usize> {
+        view.position_of(order.len(), |at, chosen| {
+            (self.name)(&rows[order[at]]) == chosen
+        })
     }
 
     /// The names of those rows.

@@ -61,7 +61,8 @@ fn mouse(kind: MouseEventKind, column: u16, row: u16) -> Event {
     })
 }
 
-fn click(column: u16, row: u16) -> Event {
+/// The left button.
+pub fn click(column: u16, row: u16) -> Event {
     mouse(MouseEventKind::Down(MouseButton::Left), column, row)
 }
 

@@ -3,6 +3,7 @@
 mod dialogs;
 mod drills;
 mod everywhere;
+mod fleet;
 mod help;
 mod incidents;
 mod nodes;

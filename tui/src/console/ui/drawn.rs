@@ -16,6 +16,23 @@ pub enum Spot {
     Body(TableId),
     /// Text that scrolls.
     Text,
+    /// A cell of a field of them, counted from its upper left corner.
+    Cell {
+        /// To the right.
+        x: u16,
+        /// Down.
+        y: u16,
+    },
+}
+
+impl Spot {
+    /// The same at a place within its area.
+    fn within(self, x: u16, y: u16) -> Spot {
+        match self {
+            Spot::Cell { .. } => Spot::Cell { x, y },
+            other => other,
+        }
+    }
 }
 
 /// The rows of a table that a frame showed.
@@ -34,6 +51,8 @@ pub struct Drawn {
     tables: Vec<Rows>,
     /// Lines of the dialog below its last one.
     left: usize,
+    /// Columns and lines of the field that was shown last.
+    field: (u16, u16),
 }
 
 impl Drawn {
@@ -41,6 +60,7 @@ impl Drawn {
     pub fn next(&self) -> Drawn {
         Drawn {
             tables: self.tables.clone(),
+            field: self.field,
             ..Drawn::default()
         }
     }
@@ -53,7 +73,8 @@ impl Drawn {
             .iter()
             .rev()
             .filter(|(area, _)| area.contains(here));
-        found.next().map(|(_, spot)| *spot)
+        let (area, spot) = found.next()?;
+        Some(spot.within(x - area.x, y - area.y))
     }
 
     fn rows(&self, of: TableId) -> Option<&Rows> {
@@ -70,6 +91,11 @@ impl Drawn {
         self.rows(of).map_or(0, |rows| rows.room)
     }
 
+    /// Columns and lines of a field of cells.
+    pub fn field_size(&self) -> (u16, u16) {
+        self.field
+    }
+
     /// How many lines of a dialog are still to come.
     pub fn left(&self) -> usize {
         self.left
@@ -84,6 +110,12 @@ impl Drawn {
     pub fn table(&mut self, of: TableId, first: usize, room: usize) {
         self.tables.retain(|rows| rows.of != of);
         self.tables.push(Rows { of, first, room });
+    }
+
+    /// A field of cells lies here.
+    pub fn field(&mut self, area: Rect) {
+        self.field = (area.width, area.height);
+        self.spot(area, Spot::Cell { x: 0, y: 0 });
     }
 
     /// So many lines of the dialog are out of sight.

@@ -57,8 +57,7 @@ pub fn draw<T>(
     }
     let look = sight.look;
     let order = spec.order(view, rows, look);
-    let names = spec.names(&order, rows);
-    let chosen = view.position(&names);
+    let chosen = spec.position(view, &order, rows);
     let inner = Rect {
         x: area.x + GUTTER,
         width: area.width - GUTTER,

@@ -1,12 +1,14 @@
-//! Every instance, and below all about the selected one: facts, its phases, the end of its log.
+//! Every instance, and below all about the selected one: facts, its phases, the end of its log. Or all of them as cells
+//! ([`fleet`]), with which it begins where there are many.
 mod facts;
+mod fleet;
 mod log;
 
 use super::instances;
 use super::looks::Looks;
 use crate::console::event::{Action, Event};
 use crate::console::history::Span as Phase;
-use crate::console::key::Key;
+use crate::console::key::{self, Key};
 use crate::console::logs::Tail;
 use crate::console::screen::{Effect, Hints, Input, Screen};
 use crate::console::state::{Common, Sight};
@@ -14,6 +16,7 @@ use crate::console::table::Turned;
 use crate::console::ui::{Drawn, lane, put, section, split};
 use crate::format::{millis_tight, time_of_day_at, who};
 use crossterm::event::KeyCode;
+use fleet::Fleet;
 use log::Log;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -25,22 +28,79 @@ const BESIDE: u16 = 110;
 /// What the strip of phases covers.
 const STRIP_MS: u64 = 120_000;
 
-/// Its keys besides those for an instance.
-const KEYS: [Key; 1] = [Key::act(
-    "f",
-    KeyCode::Char('f'),
-    "find",
-    "find words in the log",
-)];
+/// Its keys besides those for an instance, while it is a table.
+const KEYS: [Key; 2] = [
+    Key::act("f", KeyCode::Char('f'), "find", "find words in the log"),
+    Key::act(
+        "v",
+        KeyCode::Char('v'),
+        "fleet",
+        "all instances as cells, and who stands out",
+    ),
+];
+
+static OF_TABLE: [&[Key]; 2] = [&KEYS, &instances::KEYS];
+static OF_FLEET: [&[Key]; 2] = [&fleet::KEYS, &instances::KEYS];
 
 /// The screen.
 #[derive(Debug, Default)]
 pub struct Roles {
     log: Log,
     looks: Looks,
+    fleet: Fleet,
+    /// Cells instead of a table; none: it was not looked at yet.
+    as_fleet: Option<bool>,
 }
 
 impl Roles {
+    /// Whether all instances are shown as cells.
+    fn is_fleet(&self, common: &Common) -> bool {
+        self.as_fleet
+            .unwrap_or(common.job.roles().len() > fleet::MANY)
+    }
+
+    /// It is looked at: what it begins with it keeps, however the job grows under the operator's hands.
+    fn begin(&mut self, common: &Common) {
+        if !common.job.roles().is_empty() {
+            self.as_fleet = Some(self.is_fleet(common));
+        }
+    }
+
+    /// Cells instead of the table, or the table, with the log of whoever is selected by now.
+    fn turn(&mut self, common: &Common) {
+        self.as_fleet = Some(!self.is_fleet(common));
+        self.log.follow(Turned::Anew);
+        self.looks.at_once();
+    }
+
+    /// Takes an input for the cells. The filter is the table's, and so is what is typed into it.
+    fn on_fleet(&mut self, input: Input, common: &mut Common) -> Vec<Effect> {
+        let is_typed = common.instances().typing().is_some();
+        match input {
+            Input::Key(_) if is_typed => {
+                common.turn_instances(&input);
+            }
+            Input::Key(KeyCode::Esc) | Input::Shown => {
+                self.log.on(&input);
+                common.turn_instances(&input);
+            }
+            Input::SearchEnded => {
+                self.log.on(&input);
+            }
+            Input::Key(KeyCode::Char('/')) => {
+                common.turn_instances(&input);
+            }
+            Input::Key(KeyCode::Enter) => self.turn(common),
+            Input::Key(code) if self.fleet.on_key(code, common) => {}
+            Input::Key(KeyCode::Char(key)) => return instances::on_key(key, common),
+            Input::Click(spot) => self.fleet.on_click(spot, common),
+            Input::Wheel(spot, by) => self.fleet.on_wheel(spot, by, common),
+            Input::News(Event::LogRead { who, lines }) => self.log.read(Tail { who, lines }),
+            _ => {}
+        }
+        Vec::new()
+    }
+
     /// The log of the selected instance. Which machine has it is known from where it runs now: one
     /// that moved left a log of an earlier life behind.
     fn log_wanted(&mut self, common: &Common) -> Option<Effect> {
@@ -58,6 +118,17 @@ impl Roles {
 
 impl Screen for Roles {
     fn on(&mut self, input: Input, common: &mut Common) -> Vec<Effect> {
+        if matches!(input, Input::Shown | Input::Look) {
+            self.begin(common);
+        }
+        let is_typed = common.instances().typing().or(self.log.typing()).is_some();
+        if matches!(input, Input::Key(KeyCode::Char('v'))) && !is_typed {
+            self.turn(common);
+            return Vec::new();
+        }
+        if self.is_fleet(common) {
+            return self.on_fleet(input, common);
+        }
         // While a filter is typed, every key is a letter of it.
         let is_letter = matches!(input, Input::Key(_)) && common.instances().typing().is_some();
         if !is_letter && self.log.on(&input) {
@@ -82,6 +153,9 @@ impl Screen for Roles {
     }
 
     fn draw(&self, common: &Common, area: Rect, buf: &mut Buffer, drawn: &mut Drawn) {
+        if self.is_fleet(common) {
+            return self.fleet.draw(common, area, buf, drawn);
+        }
         let rows = common.job.roles().len() as u16 + 1;
         let (above, below) = split(area, rows.clamp(4, (area.height / 2).max(4)));
         let (table, spec) = (common.instances(), instances::spec(common));
@@ -113,8 +187,26 @@ impl Screen for Roles {
 
     fn hints<'a>(&'a self, common: &'a Common) -> Hints<'a> {
         let hints = instances::hints(common);
+        if self.is_fleet(common) {
+            return Hints {
+                own: &OF_FLEET,
+                most: &[
+                    fleet::MOVE,
+                    fleet::OPEN,
+                    fleet::NEXT,
+                    fleet::GROUP,
+                    fleet::TABLE,
+                    key::FILTER,
+                    key::PAUSE,
+                    key::PALETTE,
+                    key::HELP,
+                    key::QUIT,
+                ],
+                ..hints
+            };
+        }
         Hints {
-            own: &[&KEYS, &instances::KEYS],
+            own: &OF_TABLE,
             typing: self.log.typing().or(hints.typing),
             ..hints
         }
@@ -122,6 +214,11 @@ impl Screen for Roles {
 
     fn refuses(&self, key: KeyCode, common: &Common) -> Option<String> {
         instances::refuses(key, common)
+    }
+
+    /// The cells say what everybody does now, and need no past.
+    fn shows_phases(&self, common: &Common) -> bool {
+        !self.is_fleet(common)
     }
 }
 
