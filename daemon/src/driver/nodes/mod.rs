@@ -28,6 +28,8 @@ pub(super) struct Remote {
     pub shards: String,
     /// Whether it can put shards into the object store.
     pub puts_shards: bool,
+    /// Whether it can look at what its processes do.
+    pub inspects: bool,
     link: Option<(LinkId, Orders)>,
     /// Whether it can be told to have another certificate made, and by which authority it was told over this link.
     renews: bool,
