@@ -5,6 +5,7 @@ mod drills;
 mod everywhere;
 mod help;
 mod incidents;
+mod inside;
 mod nodes;
 mod overview;
 mod palette;
