@@ -92,6 +92,18 @@ fn whom_a_request_means_is_what_the_job_has() {
 }
 
 #[test]
+fn a_viewer_looks_but_lets_no_debugger_stop_a_process() {
+    let all = [
+        Rights::Operator,
+        Rights::BreakGlass,
+        Rights::Viewer,
+        Rights::Role,
+        Rights::Over,
+    ];
+    assert_eq!(all.map(stops), [true, true, false, false, false]);
+}
+
+#[test]
 fn a_way_to_look_that_nobody_knows_is_refused() {
     assert_eq!(Way::of_word("").unwrap(), Way::Look(Depth::Stacks));
     assert_eq!(Way::of_word("native").unwrap(), Way::Look(Depth::Native));
