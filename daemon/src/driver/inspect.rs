@@ -156,11 +156,8 @@ impl Driver {
         let name = self.core.node(node).map(|n| n.name.clone());
         let name = name.unwrap_or_default();
         match self.nodes.get(node) {
-            Some(remote) if remote.is_linked() && remote.inspects => {}
-            Some(remote) if remote.is_linked() => {
-                return Err(InspectError::Former { node: name });
-            }
-            _ => return Err(InspectError::Away { node: name }),
+            Some(remote) => remote.can_look(name)?,
+            None => return Err(InspectError::Away { node: name }),
         }
         self.tasks += 1;
         let ticket = self.tasks;
