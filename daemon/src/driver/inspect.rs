@@ -80,8 +80,8 @@ pub enum InspectError {
 #[derive(Debug, Default)]
 pub(super) struct Inspecting {
     looks: Looks,
-    /// For another node's word.
-    away: HashMap<u64, InspectAnswer>,
+    /// For the word of another node, which no other one gives.
+    away: HashMap<u64, (NodeId, InspectAnswer)>,
     /// For a Pong.
     pings: HashMap<u64, Ping>,
 }
@@ -101,7 +101,7 @@ impl Inspecting {
 
     /// Those that nobody waits for any more are let go.
     fn tidy(&mut self) {
-        self.away.retain(|_, answer| !answer.is_closed());
+        self.away.retain(|_, (_, answer)| !answer.is_closed());
         self.pings.retain(|_, ping| !ping.answer.is_closed());
     }
 }
@@ -123,8 +123,8 @@ impl Driver {
                     let _ = answer.send(found.map_err(InspectError::Failed));
                 });
             }
-            Ok(Begun::There(ticket)) => {
-                self.inspecting.away.insert(ticket, answer);
+            Ok(Begun::There(node, ticket)) => {
+                self.inspecting.away.insert(ticket, (node, answer));
             }
             Err(error) => drop(answer.send(Err(error))),
         }
@@ -169,17 +169,21 @@ impl Driver {
             limit_ms: millis(look.limit),
             stop_ms: millis(look.stop),
         }));
-        Ok(Begun::There(ticket))
+        Ok(Begun::There(node, ticket))
     }
 
     /// A node looked.
-    pub(super) fn on_inspected(&mut self, found: v1::RoleInspected) {
+    pub(super) fn on_inspected(&mut self, node: NodeId, found: v1::RoleInspected) {
         let v1::RoleInspected {
             ticket,
             processes,
             error,
         } = found;
-        let Some(answer) = self.inspecting.away.remove(&ticket) else {
+        let away = &mut self.inspecting.away;
+        if away.get(&ticket).is_none_or(|(asked, _)| *asked != node) {
+            return;
+        }
+        let Some((_, answer)) = away.remove(&ticket) else {
             return;
         };
         let found = match error.is_empty() {
@@ -262,7 +266,7 @@ impl Driver {
 /// Where a look is under way.
 enum Begun {
     Here(Running, Look),
-    There(u64),
+    There(NodeId, u64),
 }
 
 /// A role that was asked over its link, or why not.
