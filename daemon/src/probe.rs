@@ -12,11 +12,32 @@ pub async fn health_generate(
     key: &EngineKey,
     timeout: Duration,
 ) -> bool {
+    let asked = generate(addr, client, key);
+    is_well(asked, timeout).await
+}
+
+/// The status with which the same rollout answered in time, or why there is none, in words.
+pub async fn asked_to_generate(
+    addr: &str,
+    client: Option<&EngineClient>,
+    key: &EngineKey,
+    timeout: Duration,
+) -> Result<u16, String> {
+    let asked = tokio::time::timeout(timeout, generate(addr, client, key)).await;
+    let asked = asked.map_err(|_| format!("it did not answer within {timeout:?}"))?;
+    asked.map_err(|error| format!("it cannot be reached: {error}"))
+}
+
+async fn generate(
+    addr: &str,
+    client: Option<&EngineClient>,
+    key: &EngineKey,
+) -> std::io::Result<u16> {
     let head = format!(
         "GET /health_generate HTTP/1.1\r\nAuthorization: {}",
         key.bearer()
     );
-    is_well(status_of(addr, client, &head, ""), timeout).await
+    status_of(addr, client, &head, "").await
 }
 
 /// Whether `addr` (`ip:port`) answered a GET of this route with 200 in time.
@@ -67,6 +88,20 @@ mod tests {
         assert!(is_healthy(&answering("HTTP/1.1 200 OK\r\n\r\n").await, second).await);
         assert!(!is_healthy(&answering("HTTP/1.1 503 Busy\r\n\r\n").await, second).await);
         assert!(!is_healthy(&answering("").await, Duration::from_millis(50)).await);
+    }
+
+    #[tokio::test]
+    async fn what_a_rollout_answers_or_that_it_does_not_is_told() {
+        let key = EngineKey::known("k");
+        let ask = async |addr: &str, ms| {
+            asked_to_generate(addr, None, &key, Duration::from_millis(ms)).await
+        };
+        let busy = answering("HTTP/1.1 503 Busy\r\n\r\n").await;
+        assert_eq!(ask(&busy, 60_000).await, Ok(503));
+        let silent = ask(&answering("").await, 50).await.unwrap_err();
+        assert_eq!(silent, "it did not answer within 50ms");
+        let gone = ask("127.0.0.1:1", 60_000).await.unwrap_err();
+        assert!(gone.starts_with("it cannot be reached: "), "{gone}");
     }
 
     #[tokio::test]

@@ -6,6 +6,7 @@ mod doctor;
 mod drill;
 mod export;
 mod inject;
+mod inspect;
 mod logs;
 mod man;
 mod pause;
@@ -33,6 +34,7 @@ pub use doctor::DoctorArgs;
 pub use drill::DrillArgs;
 pub use export::{ExportArgs, ExportCommand};
 pub use inject::{AuditArgs, InjectArgs, Which};
+pub use inspect::{InspectArgs, ProbeArgs};
 pub use logs::LogsArgs;
 pub use man::ManArgs;
 pub use pause::PauseArgs;
@@ -129,6 +131,10 @@ pub enum Command {
     Roles(RolesArgs),
     /// Print what the processes of an instance or a role wrote, whichever node they run on
     Logs(LogsArgs),
+    /// Show what the processes of roles do now: states, threads, stacks
+    Inspect(InspectArgs),
+    /// Ask every role whether it answers, and how fast; exit code 1 if one does not
+    Probe(ProbeArgs),
     /// Print what happened, oldest first
     Events(EventsArgs),
     /// Strike an instance, a node or the leader with a real fault

@@ -47,7 +47,7 @@ impl ExitCode {
             Self::Done => "done",
             Self::Failed => {
                 "it did not come out well: a recovery did not finish, the job failed, records contradict each other \
-                 (`traj show`, `report --step`), a check (`doctor`, `ckpt verify`, `store check`), an expectation of a drill or an invariant in `sim` does not hold"
+                 (`traj show`, `report --step`), a role does not answer (`probe`), a check (`doctor`, `ckpt verify`, `store check`), an expectation of a drill or an invariant in `sim` does not hold"
             }
             Self::Usage => {
                 "wrong usage; a file that is named cannot be read, a checkpoint is not there, Slurm's commands are not \

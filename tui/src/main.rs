@@ -18,6 +18,7 @@ mod ending;
 mod endpoint;
 mod error;
 mod format;
+mod inside;
 mod machine;
 mod output;
 mod paint;

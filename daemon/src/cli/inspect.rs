@@ -4,7 +4,7 @@ use super::args::{Args, ExitCode};
 use super::failure::Failure;
 use super::run::wanted_end;
 use super::signals;
-use crate::driver::{self, Clock, Event, Feeds, Frame, OperatorEvent};
+use crate::driver::{self, Clock, Event, Feeds, Frame, InspectError, OperatorEvent};
 use crate::grpc::{self, ControlService, bind_unix};
 use crate::state::StateDir;
 use crate::store::Store;
@@ -114,6 +114,14 @@ pub(super) async fn until_stopped(
             OperatorEvent::Ask { answer, .. } | OperatorEvent::Change { answer, .. } => {
                 let state = state.to_owned();
                 let _ = answer.send(Err(Refusal::JobOver { state }));
+            }
+            OperatorEvent::Inspect { answer, .. } => {
+                let state = state.to_owned();
+                let _ = answer.send(Err(InspectError::NothingRuns { state }));
+            }
+            OperatorEvent::Probe { answer, .. } => {
+                let state = state.to_owned();
+                let _ = answer.send(Err(InspectError::NothingRuns { state }));
             }
             // The store says what there is to say.
             OperatorEvent::Look { .. } => {}

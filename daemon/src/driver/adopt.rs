@@ -4,6 +4,7 @@ use super::console::Printer;
 use super::dispatched::Loader;
 use super::gauges::Gauges;
 use super::hands::{Here, Process};
+use super::inspect::Inspecting;
 use super::logs::Readers;
 use super::nodes::Nodes;
 use super::pulled::Pulls;
@@ -205,6 +206,7 @@ impl Driver {
             link_samples: HashMap::new(),
             gauges: Gauges::default(),
             readers: Readers::default(),
+            inspecting: Inspecting::default(),
             pulls: Pulls::default(),
             taped,
             served: Default::default(),

@@ -9,10 +9,11 @@
 //! ```
 use super::change::{Change, Revision};
 use super::dispatched::Loaded;
+use super::inspect::{InspectAnswer, ProbeAnswer};
 use super::logs::LogAnswer;
 use crate::ckpt::CkptEvent;
 use crate::control::GangWorkEvent;
-use crate::launcher::{self, LaunchEvent, Running};
+use crate::launcher::{self, Depth, LaunchEvent, Running};
 use crate::links::{LinkEvent, RouteEvent};
 use crate::nodes::NodeLinkEvent;
 use crate::services::ServiceEvent;
@@ -101,6 +102,24 @@ pub enum OperatorEvent {
         bytes: u32,
         /// Told what it says there.
         answer: LogAnswer,
+    },
+    /// What a process does now.
+    Inspect {
+        /// Whose.
+        incarnation: Incarnation,
+        /// How deep it is looked.
+        depth: Depth,
+        /// Told what was found.
+        answer: InspectAnswer,
+    },
+    /// Whether a process answers.
+    Probe {
+        /// Whose.
+        incarnation: Incarnation,
+        /// An engine is to take requests now: no is no answer then.
+        serves: bool,
+        /// Told what it says to each way of asking.
+        answer: ProbeAnswer,
     },
     /// A role changed.
     Change {

@@ -260,6 +260,7 @@ impl Driver {
         self.served.forget(incarnation);
         self.abandon_gang_of(incarnation);
         self.switches.remove(&incarnation);
+        self.inspecting.forget(incarnation);
         self.parts.leases.revoke_all(incarnation);
     }
 }

@@ -175,6 +175,7 @@ impl Driver {
                 return self.on_certificate(incarnation, &taken.fingerprint);
             }
             Body::PullStarted(started) => self.served.growing(incarnation, started.clone()),
+            Body::Pong(pong) => return self.on_pong(incarnation, pong.number),
             _ => {}
         }
         let name = |source: Incarnation| {

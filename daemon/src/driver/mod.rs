@@ -40,6 +40,7 @@ mod feeds;
 mod gang;
 mod gauges;
 mod hands;
+mod inspect;
 mod linked;
 mod logs;
 mod lost;
@@ -70,6 +71,7 @@ pub use console::{print, summary};
 pub use end::{End, kill_leftovers};
 pub use event::{Event, Events, OperatorEvent, ProcessEvent, StoreEvent, Struck, TimerEvent};
 pub use feeds::Feeds;
+pub use inspect::{InspectAnswer, InspectError, ProbeAnswer};
 pub use logs::{LogAnswer, LogError, NodePage, read_here};
 pub use lost::{refuse_while_elsewhere, without_database};
 pub use recent::{RecentPhases, span};
@@ -95,6 +97,7 @@ use dispatched::Loader;
 use gang::GangTask;
 use gauges::Gauges;
 use hands::{Here, Process};
+use inspect::Inspecting;
 use logs::Readers;
 use nodes::Nodes;
 use outbox::Outbox;
@@ -221,6 +224,8 @@ pub struct Driver {
     gauges: Gauges,
     /// Operators that wait for a part of a log on another node.
     readers: Readers,
+    /// Operators that wait for what a process does, or for its answer.
+    inspecting: Inspecting,
     pulls: Pulls,
     taped: Taped,
     served: Served,

@@ -42,6 +42,16 @@ impl Driver {
                 bytes,
                 answer,
             } => self.on_read_log(id, (offset, bytes), answer),
+            OperatorEvent::Inspect {
+                incarnation,
+                depth,
+                answer,
+            } => self.on_inspect(incarnation, depth, answer),
+            OperatorEvent::Probe {
+                incarnation,
+                serves,
+                answer,
+            } => self.on_probe(incarnation, serves, answer),
             OperatorEvent::Change {
                 role,
                 change,

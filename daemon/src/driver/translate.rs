@@ -23,7 +23,11 @@ pub fn hello(hello: &v1::Hello) -> Hello {
 /// The input a message stands for; none for those the driver handles by itself.
 pub fn input(incarnation: Incarnation, body: &Body) -> Result<Option<Input>, UnknownPhase> {
     Ok(match body {
-        Body::Hello(_) | Body::Sample(_) | Body::Reply(_) | Body::IdentityTaken(_) => None,
+        Body::Hello(_)
+        | Body::Sample(_)
+        | Body::Reply(_)
+        | Body::IdentityTaken(_)
+        | Body::Pong(_) => None,
         Body::Phase(change) => Some(Input::Role(
             incarnation,
             RoleEvent::PhaseChanged {

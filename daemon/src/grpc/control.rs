@@ -280,6 +280,7 @@ impl Control for ControlService {
     type GetStepStream = Answers<v1::StepAccount>;
     type CheckStoreStream = Answers<v1::StoreCheck>;
     type LogsStream = Answers<v1::LogPart>;
+    type InspectStream = Answers<v1::InspectPart>;
     type GetHistoryStream = Answers<v1::History>;
 
     async fn get_status(
@@ -540,6 +541,15 @@ impl Control for ControlService {
         let reader = logs::Reader::new(self.driver.clone(), &request)?;
         let (to, parts) = tokio::sync::mpsc::channel(logs::PARTS_AHEAD);
         tokio::spawn(reader.send(request, to));
+        Ok(Response::new(Box::pin(ReceiverStream::new(parts))))
+    }
+
+    async fn inspect(
+        &self,
+        request: Request<v1::InspectRequest>,
+    ) -> Result<Response<Self::InspectStream>, Status> {
+        let caller = request.extensions().get::<Caller>().cloned();
+        let parts = self.on_inspect(request.into_inner(), caller).await?;
         Ok(Response::new(Box::pin(ReceiverStream::new(parts))))
     }
 

@@ -8,6 +8,7 @@ mod control;
 mod gate;
 mod history;
 mod inject;
+mod inspect;
 mod joins;
 mod listen;
 mod logs;

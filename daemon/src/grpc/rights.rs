@@ -63,6 +63,7 @@ const METHODS: &[(&str, Does)] = &[
     ("GetStep", Does::Looks),
     ("GetSteps", Does::Looks),
     ("Logs", Does::Looks),
+    ("Inspect", Does::Looks),
     ("Pause", Does::Changes),
     ("Resume", Does::Changes),
     ("Restart", Does::Changes),

@@ -16,18 +16,89 @@ const DRAIN: Duration = Duration::from_millis(50);
 ///
 /// `gently`: the process is stopped at no time, so what only a debugger can show is not shown.
 pub(super) fn stacks(pid: u32, limit: Duration, path: &OsStr, gently: bool) -> String {
-    match tool(pid, path, gently) {
-        Some(command) => run_limited(command, limit),
+    match ask(pid, limit, path, gently) {
+        Some(told) => told.text(),
         None if gently => "user stacks: not taken, for the process goes on\n".to_owned(),
         None => "user stacks: neither py-spy nor gdb is installed\n".to_owned(),
     }
 }
 
+/// What a tool said of a process.
+#[derive(Debug)]
+pub(super) struct Told {
+    name: String,
+    /// As far as it came.
+    pub said: String,
+    /// How it ended.
+    pub end: End,
+    /// From its start to its end.
+    pub took: Duration,
+}
+
+/// How a tool ended.
+#[derive(Debug)]
+pub(super) enum End {
+    /// It said all.
+    Well,
+    /// It failed, and said this of it.
+    Badly(ExitStatus, String),
+    /// It had had its time, which was so long.
+    CutOff(Duration),
+    /// It was not started.
+    NotStarted(std::io::Error),
+}
+
+impl Told {
+    /// All of it, for incidents.
+    fn text(&self) -> String {
+        let Self { name, said, .. } = self;
+        match &self.end {
+            End::Well => format!("{name}:\n{said}\n"),
+            End::Badly(status, complained) => format!("{name} ({status}):\n{said}{complained}\n"),
+            End::CutOff(limit) => {
+                let ms = limit.as_millis();
+                format!("{name} (cut off after {ms} ms):\n{said}\n")
+            }
+            End::NotStarted(error) => format!("{name}: {error}\n"),
+        }
+    }
+
+    /// Why not all of it is there, in a sentence; none: all is.
+    pub fn wrong(&self) -> Option<String> {
+        let name = &self.name;
+        match &self.end {
+            End::Well => None,
+            End::Badly(status, complained) => {
+                let why = complained.lines().rfind(|line| !line.trim().is_empty());
+                let why = why.unwrap_or("it does not say why").trim();
+                Some(format!("{name} failed ({status}): {why}"))
+            }
+            End::CutOff(limit) => {
+                let ms = limit.as_millis();
+                Some(format!(
+                    "{name} was cut off after {ms} ms, which is all it may take"
+                ))
+            }
+            End::NotStarted(error) => Some(format!("{name} cannot be started: {error}")),
+        }
+    }
+}
+
+/// The same as a tool says it; none: there is no tool for it. Blocks for up to `limit`.
+pub(super) fn ask(pid: u32, limit: Duration, path: &OsStr, gently: bool) -> Option<Told> {
+    tool(pid, path, gently).map(|command| run_limited(command, limit))
+}
+
+/// Whether it is a Python interpreter.
+pub(super) fn is_python(pid: u32) -> bool {
+    let exe = std::fs::read_link(format!("/proc/{pid}/exe"));
+    exe.is_ok_and(|exe| exe.to_string_lossy().contains("python"))
+}
+
 /// py-spy for Python, as gdb would show the interpreter's frames; gdb for all else.
 fn tool(pid: u32, path: &OsStr, gently: bool) -> Option<Command> {
     let pid_text = pid.to_string();
-    let is_python = std::fs::read_link(format!("/proc/{pid}/exe"))
-        .is_ok_and(|exe| exe.to_string_lossy().contains("python"));
+    let is_python = is_python(pid);
     if let Some(py_spy) = find("py-spy", path).filter(|_| is_python) {
         let mut command = Command::new(py_spy);
         command.args(["dump", "--nonblocking"]);
@@ -63,7 +134,8 @@ fn find(program: &str, path: &OsStr) -> Option<PathBuf> {
 }
 
 /// Runs a tool for `limit` at most. What it wrote until then is kept.
-fn run_limited(mut command: Command, limit: Duration) -> String {
+fn run_limited(mut command: Command, limit: Duration) -> Told {
+    let began = Instant::now();
     let name = command.get_program().to_string_lossy().into_owned();
     command
         .stdin(Stdio::null())
@@ -72,18 +144,29 @@ fn run_limited(mut command: Command, limit: Duration) -> String {
         .process_group(0);
     let mut child = match command.spawn() {
         Ok(child) => child,
-        Err(e) => return format!("{name}: {e}\n"),
+        Err(error) => {
+            return Told {
+                name,
+                said: String::new(),
+                end: End::NotStarted(error),
+                took: Duration::ZERO,
+            };
+        }
     };
     let (said, complained) = (reader(child.stdout.take()), reader(child.stderr.take()));
     let ended = wait(&mut child, limit);
+    let took = began.elapsed();
     let said = drain(&said);
-    match ended {
-        Some(status) if status.success() => format!("{name}:\n{said}\n"),
-        Some(status) => format!("{name} ({status}):\n{said}{}\n", drain(&complained)),
-        None => {
-            let ms = limit.as_millis();
-            format!("{name} (cut off after {ms} ms):\n{said}\n")
-        }
+    let end = match ended {
+        Some(status) if status.success() => End::Well,
+        Some(status) => End::Badly(status, drain(&complained)),
+        None => End::CutOff(limit),
+    };
+    Told {
+        name,
+        said,
+        end,
+        took,
     }
 }
 

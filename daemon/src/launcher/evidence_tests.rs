@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_millis(400);
 
 /// A process that sleeps, killed with this value.
-struct Sleeper(Child);
+pub(super) struct Sleeper(Child);
 
 impl Sleeper {
-    fn start(program: &Path) -> Self {
+    pub fn start(program: &Path) -> Self {
         let child = Command::new(program).arg("100").spawn().unwrap();
         let sleeper = Self(child);
         sleeper.wait_for('S');
         sleeper
     }
 
-    fn wait_for(&self, state: char) {
+    pub fn wait_for(&self, state: char) {
         let deadline = Instant::now() + Duration::from_secs(20);
         while ProcStat::read(self.pid()).unwrap().state != state {
             assert!(Instant::now() < deadline, "not in state {state}");
@@ -29,7 +29,7 @@ impl Sleeper {
         }
     }
 
-    fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.0.id()
     }
 }
@@ -42,7 +42,7 @@ impl Drop for Sleeper {
 }
 
 /// A tool of this name that runs a script; the folder is the search path.
-fn tool(name: &str, script: &str) -> (tempfile::TempDir, OsString) {
+pub(super) fn tool(name: &str, script: &str) -> (tempfile::TempDir, OsString) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join(name);
     std::fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -51,7 +51,7 @@ fn tool(name: &str, script: &str) -> (tempfile::TempDir, OsString) {
     (dir, path)
 }
 
-fn sleep_program() -> &'static Path {
+pub(super) fn sleep_program() -> &'static Path {
     Path::new("/bin/sleep")
 }
 

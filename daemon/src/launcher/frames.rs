@@ -1,5 +1,8 @@
 //! What a debugger says of a process, as far as it can be compared with what one says of its peers.
 
+/// Characters of a frame that people are shown: a template's name is as long as a page.
+const WIDEST: usize = 200;
+
 /// Functions that are told of a stack: an exchange among ranks lies below the library's own frames.
 const KEPT: usize = 40;
 
@@ -37,6 +40,52 @@ pub(super) fn of_busiest(said: &str, ticks: &[(u32, u64)]) -> Vec<String> {
     frames
 }
 
+/// The stacks of all threads as people are shown them: a thread's number, and a line for each frame, the innermost
+/// first.
+pub(super) fn by_thread(said: &str) -> Vec<(u32, Vec<String>)> {
+    let mut threads: Vec<(u32, Vec<String>)> = Vec::new();
+    let mut among = false;
+    for line in said.lines() {
+        if let Some(heading) = line.strip_prefix("Thread ") {
+            let number = number_of(heading);
+            among = number.is_some();
+            threads.extend(number.map(|number| (number, Vec::new())));
+        } else if let (Some(frame), Some((_, frames))) = (as_shown(line), threads.last_mut())
+            && among
+            && frames.len() < KEPT
+        {
+            frames.push(frame);
+        }
+    }
+    threads.retain(|(_, frames)| !frames.is_empty());
+    threads
+}
+
+/// `1 (Thread 0x7f1 (LWP 7) "worker"):` or `1 (process 7):` of gdb, `7 (idle): "MainThread"` of py-spy.
+fn number_of(heading: &str) -> Option<u32> {
+    let marked = ["(LWP ", "(process "];
+    let found = marked.iter().find_map(|mark| heading.split_once(mark));
+    let number = found.map_or(heading, |(_, rest)| rest);
+    let mut words = number.split(|c: char| !c.is_ascii_alphanumeric());
+    words.next()?.parse().ok()
+}
+
+/// A frame with its place and without its address.
+fn as_shown(line: &str) -> Option<String> {
+    let text = match line.strip_prefix('#') {
+        Some(of_gdb) => {
+            let (_, rest) = of_gdb.split_once(' ')?;
+            let rest = rest.trim_start();
+            match rest.strip_prefix("0x") {
+                Some(address) => address.split_once(" in ")?.1,
+                None => rest,
+            }
+        }
+        None => line.strip_prefix("    ")?.trim(),
+    };
+    (!text.is_empty()).then(|| text.chars().take(WIDEST).collect())
+}
+
 /// `#3  0x7f.. in poll () from /lib/libc.so.6` of gdb, `    step (train/loop.py:12)` of py-spy.
 fn frame(line: &str) -> Option<String> {
     if let Some(of_gdb) = line.strip_prefix('#') {
@@ -72,6 +121,40 @@ fn without_hash(name: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn people_are_shown_every_thread_with_its_number_files_and_lines() {
+        let of_py_spy = "Process 7: python3 train.py\nPython v3.11.2 (/usr/bin/python3.11)\n\n\
+                         Thread 9 (idle): \"pin_memory\"\n    wait (threading.py:324)\n\
+                         Thread 0x7F00 (idle)\n    nobody (knows.py:1)\n\
+                         Thread 7 (active): \"MainThread\"\n    step (train.py:12)\n    main (train.py:30)\n";
+        let expected = [
+            (9, vec!["wait (threading.py:324)".to_owned()]),
+            (
+                7,
+                vec![
+                    "step (train.py:12)".to_owned(),
+                    "main (train.py:30)".to_owned(),
+                ],
+            ),
+        ];
+        assert_eq!(by_thread(of_py_spy), expected);
+        let of_gdb = "[New LWP 9]\nThread 1 (Thread 0x7f1 (LWP 7) \"worker\"):\n\
+                      #0  0x00007f in epoll_wait () from /lib/libc.so.6\n\
+                      #1  main_loop (argc=1) at x.c:3\n\
+                      Thread 2 (process 9):\n#0  0x01 in poll ()\n";
+        let first = vec![
+            "epoll_wait () from /lib/libc.so.6".to_owned(),
+            "main_loop (argc=1) at x.c:3".to_owned(),
+        ];
+        assert_eq!(
+            by_thread(of_gdb),
+            [(7, first), (9, vec!["poll ()".to_owned()])]
+        );
+        assert!(by_thread("ptrace: not permitted").is_empty());
+        let long = format!("Thread 7 (active)\n    {}\n", "x".repeat(1000));
+        assert_eq!(by_thread(&long)[0].1[0].len(), WIDEST);
+    }
 
     #[test]
     fn of_python_it_is_the_main_thread_with_files_and_without_lines() {

@@ -24,6 +24,9 @@ mod given_up;
 mod groups;
 #[cfg(test)]
 mod groups_tests;
+mod inside;
+#[cfg(test)]
+mod inside_tests;
 mod kin;
 mod oom;
 mod page;
@@ -41,6 +44,7 @@ pub use afflict::Afflictions;
 pub use environment::{held_back, inherited};
 pub use evidence::{Evidence, evidence};
 pub use find::owned_by;
+pub use inside::{Depth, Look, Looks};
 pub use kin::{OWNER_VARIABLE, SERVICE_VARIABLE, is_of_a_role};
 pub use page::{LogPage, PAGE_BYTES, page};
 pub use proc_stat::descends_from;

@@ -5,7 +5,7 @@ use super::memory::{Memory, MemoryError, Started};
 use super::puts::Puts;
 use super::{EarlierTerm, LinkEvent, NodeConfig, NodeEnd, NodeError, Standing, Upstream};
 use crate::grouping::{Grouping, GroupingError, role_life};
-use crate::launcher::{self, Afflictions, LaunchEvent, Launcher, Running};
+use crate::launcher::{self, Afflictions, LaunchEvent, Launcher, Looks, Running};
 use crate::nodes::JobToken;
 use crate::state::{StateDir, give_back};
 use crate::telemetry::{Samples, Telemetry};
@@ -88,6 +88,8 @@ pub(super) struct Actor {
     pub(super) exchange: Exchange,
     pub(super) puts: Puts,
     pub(super) evidence: mpsc::UnboundedSender<(Incarnation, launcher::Evidence)>,
+    /// Looks at what its processes do, for operators.
+    pub(super) looks: Looks,
     /// Ends that no leader was told of, and those told to one that has not answered yet.
     ended: Vec<v1::RoleExited>,
     told: Vec<v1::RoleExited>,
@@ -148,6 +150,7 @@ impl Actor {
             up: None,
             upstream: parts.upstream,
             evidence: parts.evidence,
+            looks: Looks::default(),
             ended: Vec::new(),
             told: Vec::new(),
             greeted: None,

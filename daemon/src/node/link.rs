@@ -316,6 +316,7 @@ impl Link<'_> {
             renews: true,
             hears_beats: true,
             puts_shards: true,
+            inspects: true,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             shards: self
                 .exchange

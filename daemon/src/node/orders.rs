@@ -3,7 +3,7 @@ use super::actor::Actor;
 use super::files::write_job;
 use super::memory::Started;
 use super::{NodeEnd, NodeError};
-use crate::launcher::{self, Running};
+use crate::launcher::{self, Depth, Look, Looks, Running};
 use crate::telemetry::Samples;
 use crate::worker::Life;
 use robust_proto::v1;
@@ -26,6 +26,7 @@ impl Actor {
             Down::Give(order) => self.on_give(order),
             Down::Put(order) => self.on_put(order),
             Down::ReadLog(order) => self.on_read_log(order),
+            Down::Inspect(order) => self.on_inspect(order),
             Down::Ended(ended) => return self.on_ended(&ended),
             Down::Identity(new) => self.on_identity(&new.pem),
             Down::Greeting(_) | Down::Welcome(_) | Down::Renew(_) | Down::Beat(_) => {
@@ -199,6 +200,20 @@ impl Actor {
         });
     }
 
+    fn on_inspect(&self, order: v1::InspectRole) {
+        let Some(up) = self.up.clone() else { return };
+        let mut running = self.launcher.running().into_iter();
+        let running = running.find(|(i, _)| i.0 == order.incarnation);
+        let (looks, running) = (self.looks.clone(), running.map(|(_, process)| process));
+        tokio::spawn(async move {
+            let inspected = inspected(&looks, order, running).await;
+            // Over a link that broke nobody waits for it any more.
+            let _ = up.send(v1::NodeMessage {
+                body: Some(Up::Inspected(inspected)),
+            });
+        });
+    }
+
     fn on_ended(&mut self, ended: &v1::JobEnded) -> Option<Result<NodeEnd, NodeError>> {
         self.kill_all();
         if !ended.over {
@@ -207,6 +222,39 @@ impl Actor {
         }
         tracing::info!("the job is over");
         Some(Ok(NodeEnd::JobOver))
+    }
+}
+
+/// What a process of this node does.
+async fn inspected(
+    looks: &Looks,
+    order: v1::InspectRole,
+    running: Option<Running>,
+) -> v1::RoleInspected {
+    let millis = |ms: u32| Duration::from_millis(ms.into());
+    let found = match (running, Depth::of_word(&order.what)) {
+        (None, _) => Err("its process is over, or is not started yet".to_owned()),
+        (_, None) => Err(format!(
+            "the daemon of its node knows no way to look named `{}`",
+            order.what
+        )),
+        (Some(running), Some(depth)) => {
+            let (limit, stop) = (millis(order.limit_ms), millis(order.stop_ms));
+            looks.at(running, Look { depth, limit, stop }).await
+        }
+    };
+    let ticket = order.ticket;
+    match found {
+        Ok(processes) => v1::RoleInspected {
+            ticket,
+            processes,
+            error: String::new(),
+        },
+        Err(error) => v1::RoleInspected {
+            ticket,
+            processes: Vec::new(),
+            error,
+        },
     }
 }
 

@@ -141,6 +141,7 @@ pub fn run(args: &str) {
         gradients: vec![v1::Region::default(); 2],
         certificate: std::env::var(robust_proto::IDENTITY_VARIABLE)
             .map_or_else(|_| String::new(), |pem| fingerprint(&pem)),
+        answers_pings: true,
         ..Default::default()
     };
     let snapshots = PathBuf::from(after("--snapshot-dir"));
@@ -205,6 +206,9 @@ impl Fake {
                 }
                 host_message::Body::Fault(fault) => self.arm(&up, fault).await,
                 host_message::Body::Disarm(disarm) => self.disarm(disarm.id),
+                host_message::Body::Ping(v1::Ping { number }) => {
+                    say(&up, Body::Pong(v1::Pong { number }));
+                }
                 host_message::Body::Identity(new) => {
                     self.hello.certificate = fingerprint(&new.pem);
                     let taken = v1::IdentityTaken {

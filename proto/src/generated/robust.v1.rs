@@ -7,7 +7,10 @@ pub struct Ack {}
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RoleMessage {
-    #[prost(oneof = "role_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 60")]
+    #[prost(
+        oneof = "role_message::Body",
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 60, 110"
+    )]
     pub body: ::core::option::Option<role_message::Body>,
 }
 /// Nested message and enum types in `RoleMessage`.
@@ -39,6 +42,8 @@ pub mod role_message {
         IdentityTaken(super::IdentityTaken),
         #[prost(message, tag = "60")]
         Struck(super::FaultStruck),
+        #[prost(message, tag = "110")]
+        Pong(super::Pong),
     }
 }
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -87,6 +92,9 @@ pub struct Hello {
     /// blake3 of the certificate that it shows to those of other machines; empty: it has none, or can take no other.
     #[prost(string, tag = "21")]
     pub certificate: ::prost::alloc::string::String,
+    /// it knows Ping
+    #[prost(bool, tag = "110")]
+    pub answers_pings: bool,
 }
 /// A region of memory that peers can fetch from with one-sided reads.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -486,7 +494,7 @@ pub struct TrajectoryReturned {
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct HostMessage {
-    #[prost(oneof = "host_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 60, 61")]
+    #[prost(oneof = "host_message::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 60, 61, 110")]
     pub body: ::core::option::Option<host_message::Body>,
 }
 /// Nested message and enum types in `HostMessage`.
@@ -517,6 +525,9 @@ pub mod host_message {
         Fault(super::RoleFault),
         #[prost(message, tag = "61")]
         Disarm(super::DisarmFault),
+        /// to roles that say they know it
+        #[prost(message, tag = "110")]
+        Ping(super::Ping),
     }
 }
 /// What the role shows from now on in new connections, and by whom it knows others. It may come again.
@@ -953,6 +964,80 @@ pub struct FinishTrajectoryRequest {
     pub turns: u32,
     #[prost(string, tag = "5")]
     pub answer: ::prost::alloc::string::String,
+}
+/// Answered at once, whatever the role computes.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Ping {
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Pong {
+    /// of the Ping
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+}
+/// A process as it was found; nothing stopped it for that, but where `stopped_us` says so.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct InspectedProcess {
+    #[prost(uint32, tag = "1")]
+    pub pid: u32,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// the kernel's letter: R | S | D | T | t | Z; empty: it is gone
+    #[prost(string, tag = "3")]
+    pub state: ::prost::alloc::string::String,
+    /// where in the kernel its main thread waits; empty: nowhere, or the kernel does not say
+    #[prost(string, tag = "4")]
+    pub wchan: ::prost::alloc::string::String,
+    /// processor time of all its threads within `over_us`
+    #[prost(uint64, tag = "5")]
+    pub cpu_us: u64,
+    #[prost(uint64, tag = "6")]
+    pub over_us: u64,
+    /// how often its threads came to run within `over_us`; absent: the kernel does not say
+    #[prost(uint64, optional, tag = "7")]
+    pub runs: ::core::option::Option<u64>,
+    #[prost(uint64, tag = "8")]
+    pub rss_bytes: u64,
+    /// of them all; `threads` has the busiest
+    #[prost(uint32, tag = "9")]
+    pub thread_count: u32,
+    #[prost(message, repeated, tag = "10")]
+    pub threads: ::prost::alloc::vec::Vec<InspectedThread>,
+    /// it was stopped by a debugger for so long at most
+    #[prost(uint64, tag = "11")]
+    pub stopped_us: u64,
+    /// sentences on what is not known, and why
+    #[prost(string, repeated, tag = "12")]
+    pub notes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct InspectedThread {
+    #[prost(uint32, tag = "1")]
+    pub tid: u32,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub state: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub wchan: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "5")]
+    pub cpu_us: u64,
+    /// as a tool shows them, the innermost first; empty: none showed any
+    #[prost(string, repeated, tag = "6")]
+    pub frames: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// the kernel's own, the innermost first; empty: none, or they may not be read
+    #[prost(string, repeated, tag = "7")]
+    pub kernel: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// Generated client implementations.
 pub mod role_host_client {
@@ -3619,6 +3704,71 @@ pub struct EnrolledNode {
     #[prost(uint64, tag = "5")]
     pub until_ms: u64,
 }
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct InspectRequest {
+    /// empty: all
+    #[prost(string, tag = "1")]
+    pub role: ::prost::alloc::string::String,
+    #[prost(uint32, optional, tag = "2")]
+    pub index: ::core::option::Option<u32>,
+    /// threads | stacks: also what can be had of stacks while all goes on | native: a debugger stops each process for a
+    /// moment, which is an operator's to ask for and is in the audit log | probe: whether each answers, services too;
+    /// empty: stacks
+    #[prost(string, tag = "3")]
+    pub what: ::prost::alloc::string::String,
+}
+/// An instance as it was found, or whether it answers.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct InspectPart {
+    /// or, with probe, a service's name
+    #[prost(string, tag = "1")]
+    pub role: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub index: u32,
+    /// 0: no process is known of it
+    #[prost(uint64, tag = "3")]
+    pub incarnation: u64,
+    #[prost(string, tag = "4")]
+    pub node: ::prost::alloc::string::String,
+    /// as in RoleStatus
+    #[prost(string, tag = "5")]
+    pub state: ::prost::alloc::string::String,
+    #[prost(string, tag = "6")]
+    pub phase: ::prost::alloc::string::String,
+    /// time in this phase
+    #[prost(uint64, tag = "7")]
+    pub phase_ms: u64,
+    /// why nothing is known of it, a sentence; empty: something is
+    #[prost(string, tag = "8")]
+    pub error: ::prost::alloc::string::String,
+    /// of a program of yours: its shim, then what that hosts
+    #[prost(message, repeated, tag = "9")]
+    pub processes: ::prost::alloc::vec::Vec<InspectedProcess>,
+    /// with probe
+    #[prost(message, repeated, tag = "10")]
+    pub probes: ::prost::alloc::vec::Vec<ProbeAnswer>,
+}
+/// Whether an instance answered, to one way of asking it.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProbeAnswer {
+    /// link (its program's, or its shim's) | engine (a token, really generated) | port (of a service)
+    #[prost(string, tag = "1")]
+    pub what: ::prost::alloc::string::String,
+    #[prost(bool, tag = "2")]
+    pub ok: bool,
+    /// until it answered, or was given up
+    #[prost(uint64, tag = "3")]
+    pub us: u64,
+    /// a sentence
+    #[prost(string, tag = "4")]
+    pub answer: ::prost::alloc::string::String,
+}
 /// Generated client implementations.
 pub mod control_client {
     #![allow(
@@ -4373,6 +4523,32 @@ pub mod control_client {
                 .insert(GrpcMethod::new("robust.v1.Control", "GetRules"));
             self.inner.unary(req, path, codec).await
         }
+        /// What processes of roles do now, looked at where each runs, or whether each answers; a part an instance, each within
+        /// a time. INVALID_ARGUMENT with the reason where there is no such role or way to look.
+        pub async fn inspect(
+            &mut self,
+            request: impl tonic::IntoRequest<super::InspectRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::InspectPart>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/Inspect",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "Inspect"));
+            self.inner.server_streaming(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -4604,6 +4780,18 @@ pub mod control_server {
             &self,
             request: tonic::Request<super::GetRulesRequest>,
         ) -> std::result::Result<tonic::Response<super::Rules>, tonic::Status>;
+        /// Server streaming response type for the Inspect method.
+        type InspectStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::InspectPart, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// What processes of roles do now, looked at where each runs, or whether each answers; a part an instance, each within
+        /// a time. INVALID_ARGUMENT with the reason where there is no such role or way to look.
+        async fn inspect(
+            &self,
+            request: tonic::Request<super::InspectRequest>,
+        ) -> std::result::Result<tonic::Response<Self::InspectStream>, tonic::Status>;
     }
     #[derive(Debug)]
     pub struct ControlServer<T> {
@@ -6012,6 +6200,52 @@ pub mod control_server {
                     };
                     Box::pin(fut)
                 }
+                "/robust.v1.Control/Inspect" => {
+                    #[allow(non_camel_case_types)]
+                    struct InspectSvc<T: Control>(pub Arc<T>);
+                    impl<
+                        T: Control,
+                    > tonic::server::ServerStreamingService<super::InspectRequest>
+                    for InspectSvc<T> {
+                        type Response = super::InspectPart;
+                        type ResponseStream = T::InspectStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::InspectRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::inspect(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = InspectSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 _ => {
                     Box::pin(async move {
                         let mut response = http::Response::new(
@@ -6100,7 +6334,7 @@ pub struct ClockReply {
 pub struct NodeMessage {
     #[prost(
         oneof = "node_message::Body",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 90"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 90, 110"
     )]
     pub body: ::core::option::Option<node_message::Body>,
 }
@@ -6145,6 +6379,8 @@ pub mod node_message {
         Put(super::ShardPut),
         #[prost(message, tag = "90")]
         LogRead(super::LogRead),
+        #[prost(message, tag = "110")]
+        Inspected(super::RoleInspected),
     }
 }
 /// Which node it is its certificate says.
@@ -6190,6 +6426,9 @@ pub struct NodeStanding {
     /// it knows PutShard
     #[prost(bool, tag = "15")]
     pub puts_shards: bool,
+    /// it knows InspectRole
+    #[prost(bool, tag = "110")]
+    pub inspects: bool,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -6323,7 +6562,7 @@ pub struct NodeLeave {
 pub struct LeaderMessage {
     #[prost(
         oneof = "leader_message::Body",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 90, 60"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 90, 110, 60"
     )]
     pub body: ::core::option::Option<leader_message::Body>,
 }
@@ -6366,6 +6605,9 @@ pub mod leader_message {
         Put(super::PutShard),
         #[prost(message, tag = "90")]
         ReadLog(super::ReadLog),
+        /// to nodes that say they know it
+        #[prost(message, tag = "110")]
+        Inspect(super::InspectRole),
         #[prost(message, tag = "60")]
         Lose(super::LoseNode),
     }
@@ -6716,6 +6958,37 @@ pub struct ShardPut {
     pub blake3: ::prost::alloc::vec::Vec<u8>,
     /// why it was not put; empty: it was
     #[prost(string, tag = "4")]
+    pub error: ::prost::alloc::string::String,
+}
+/// Answered with RoleInspected of the same ticket.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct InspectRole {
+    #[prost(uint64, tag = "1")]
+    pub ticket: u64,
+    #[prost(uint64, tag = "2")]
+    pub incarnation: u64,
+    /// as in InspectRequest, but for probe
+    #[prost(string, tag = "3")]
+    pub what: ::prost::alloc::string::String,
+    /// what it may take
+    #[prost(uint32, tag = "4")]
+    pub limit_ms: u32,
+    /// for how long a debugger may stop a process at most
+    #[prost(uint32, tag = "5")]
+    pub stop_ms: u32,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RoleInspected {
+    #[prost(uint64, tag = "1")]
+    pub ticket: u64,
+    #[prost(message, repeated, tag = "2")]
+    pub processes: ::prost::alloc::vec::Vec<InspectedProcess>,
+    /// why nothing is known of it; empty: something is
+    #[prost(string, tag = "3")]
     pub error: ::prost::alloc::string::String,
 }
 /// Generated client implementations.

@@ -11,6 +11,7 @@ mod drill;
 mod events;
 mod export;
 mod inject;
+mod inspect;
 mod logs;
 mod man;
 mod membership;
@@ -87,6 +88,8 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         Command::Run(run) => run::run(&endpoint, &run, &global).await,
         Command::Roles(roles) => roles::run(&endpoint, &roles, global.json).await,
         Command::Logs(logs) => logs::run(&endpoint, logs, global.json).await,
+        Command::Inspect(args) => inspect::inspect(&endpoint, &args, global.json).await,
+        Command::Probe(args) => inspect::probe(&endpoint, &args, global.json).await,
         Command::Pause(pause) => control::pause(&endpoint, &pause, global.json).await,
         Command::Resume => control::resume(&endpoint, global.json).await,
         Command::Restart(restart) => control::restart(&endpoint, &restart, global.json).await,

@@ -62,6 +62,13 @@ pub enum Event {
         /// Its last lines, or why there are none.
         lines: Result<Vec<String>, String>,
     },
+    /// Processes were looked at, or asked.
+    LookedInside {
+        /// What was asked for.
+        asked: Asked,
+        /// What was found, in lines, or why nothing was.
+        found: Result<Vec<String>, String>,
+    },
     /// Figures of committed steps were read.
     StepsRead {
         /// Of the job that began then, in Unix ms.
@@ -95,6 +102,20 @@ impl Event {
             _ => None,
         }
     }
+}
+
+/// What is to be known of processes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// What an instance does now.
+    Inside {
+        /// Its role.
+        role: String,
+        /// Its number.
+        index: u32,
+    },
+    /// Whether everybody answers.
+    Answers,
 }
 
 /// Where a recording is.
@@ -153,6 +174,8 @@ pub enum Action {
         /// It runs on the leader's machine.
         on_leader: bool,
     },
+    /// Look at processes, or ask them.
+    LookInside(Asked),
     /// Read the figures of committed steps.
     ReadSteps {
         /// Those of later steps than this one.

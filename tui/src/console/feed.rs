@@ -1,9 +1,12 @@
 //! The connection to the daemon: turns its streams into events until one ends.
 use super::act::{Act, Strike, Whole};
-use super::event::Event;
+use super::event::{Asked, Event};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use crate::format::who;
+use crate::inside;
+use crate::paint::Paint;
+use crate::table::Table;
 use robust_proto::v1;
 use tokio::sync::mpsc::Sender;
 use tokio_stream::StreamExt as _;
@@ -100,6 +103,45 @@ pub async fn steps(endpoint: Endpoint, started_ms: u64, after: u64, to: Sender<E
         Err(_) => return,
     };
     let _ = to.send(Event::StepsRead { started_ms, lines }).await;
+}
+
+/// Has processes looked at, or asked; what is found comes once all of it is there.
+pub async fn look_inside(endpoint: Endpoint, asked: Asked, to: Sender<Event>) {
+    let found = found_inside(&endpoint, &asked).await;
+    let found = found.map_err(|e| e.to_string());
+    let _ = to.send(Event::LookedInside { asked, found }).await;
+}
+
+async fn found_inside(endpoint: &Endpoint, asked: &Asked) -> Result<Vec<String>, CliError> {
+    let request = match asked {
+        Asked::Inside { role, index } => v1::InspectRequest {
+            role: role.clone(),
+            index: Some(*index),
+            what: "stacks".to_owned(),
+        },
+        Asked::Answers => v1::InspectRequest {
+            what: "probe".to_owned(),
+            ..Default::default()
+        },
+    };
+    let mut client = endpoint.connect().await?;
+    let mut stream = endpoint.ask(client.inspect(request)).await?;
+    let failed = |status: tonic::Status| CliError::from_status(&status, &endpoint.place());
+    let mut parts = Vec::new();
+    while let Some(part) = stream.message().await.map_err(failed)? {
+        parts.push(part);
+    }
+    Ok(match asked {
+        Asked::Inside { .. } => parts.iter().flat_map(inside::lines).collect(),
+        Asked::Answers => {
+            let mut table = Table::new(&inside::ANSWERS);
+            for row in parts.iter().flat_map(inside::answers) {
+                table.row(row);
+            }
+            let text = table.render(Paint::plain());
+            text.lines().map(str::to_owned).collect()
+        }
+    })
 }
 
 /// Has the daemon do what the operator confirmed; the answer is a sentence.

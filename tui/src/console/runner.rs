@@ -242,6 +242,10 @@ impl Runner {
                     let _ = to.send(Event::LogRead { who, lines }).await;
                 });
             }
+            Action::LookInside(asked) => {
+                let (endpoint, to) = (self.endpoint.clone(), self.to.clone());
+                tokio::spawn(feed::look_inside(endpoint, asked, to));
+            }
             Action::ReadSteps { after, started_ms } => {
                 let (endpoint, to) = (self.endpoint.clone(), self.to.clone());
                 tokio::spawn(feed::steps(endpoint, started_ms, after, to));

@@ -332,3 +332,81 @@ fn an_incident_is_reported_as_markdown_and_one_that_is_not_there_is_an_error() {
         err(&output)
     );
 }
+
+/// An instance as it was found, with these answers to probes.
+fn found(role: &str, index: u32, answers: &[(&str, bool)]) -> v1::InspectPart {
+    let answer = |(what, ok): &(&str, bool)| v1::ProbeAnswer {
+        what: (*what).to_owned(),
+        ok: *ok,
+        us: 350,
+        answer: if *ok { "it answers" } else { "it is silent" }.to_owned(),
+    };
+    v1::InspectPart {
+        role: role.to_owned(),
+        index,
+        state: "running".to_owned(),
+        processes: vec![v1::InspectedProcess {
+            pid: 4711,
+            name: "robust-worker".to_owned(),
+            state: "S".to_owned(),
+            over_us: 1_000_000,
+            thread_count: 3,
+            ..Default::default()
+        }],
+        probes: answers.iter().map(answer).collect(),
+        ..Default::default()
+    }
+}
+
+#[test]
+fn a_look_inside_asks_for_whom_is_named_and_shows_each_as_it_is_found() {
+    let inside = vec![found("trainer", 0, &[]), found("rollout", 1, &[])];
+    let (dir, fake, _server) = daemon(Book {
+        inside,
+        ..Default::default()
+    });
+    let output = run(dir.path(), &["inspect"]);
+    assert!(output.status.success(), "{}", err(&output));
+    let text = out(&output);
+    assert!(text.starts_with("trainer-0  running\n  pid 4711 robust-worker  S (sleeps)"));
+    assert!(text.contains("\nrollout-1  running\n"), "{text}");
+    let named = ["inspect", "rollout-1", "trainer", "--stacks", "native"];
+    let output = run(dir.path(), &[&named[..], &["--json"]].concat());
+    assert!(output.status.success(), "{}", err(&output));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json[0]["role"], "rollout");
+    assert_eq!(json[1]["processes"][0]["pid"], 4711);
+    let asked = fake.0.lock().unwrap().asked.clone();
+    let expected = [
+        "stacks of `` None",
+        "native of `rollout` Some(1)",
+        "native of `trainer` None",
+    ];
+    assert_eq!(asked, expected);
+}
+
+#[test]
+fn a_probe_ends_with_1_where_one_does_not_answer_and_says_which() {
+    let book = |well| Book {
+        inside: vec![
+            found("trainer", 0, &[("link", true)]),
+            found("rollout", 1, &[("link", true), ("engine", well)]),
+        ],
+        ..Default::default()
+    };
+    let (dir, _fake, _server) = daemon(book(true));
+    let output = run(dir.path(), &["probe"]);
+    assert!(output.status.success(), "{}", err(&output));
+    let text = out(&output);
+    assert!(text.starts_with("ROLE"), "{text}");
+    assert!(text.contains("0.35 ms  it answers"), "{text}");
+    let (dir, _fake, _server) = daemon(book(false));
+    let output = run(dir.path(), &["probe"]);
+    assert_eq!(output.status.code(), Some(1), "{}", err(&output));
+    assert!(out(&output).contains("it is silent"), "{}", out(&output));
+    assert!(err(&output).contains("1 of 2 do not answer: rollout-1"));
+    let output = run(dir.path(), &["probe", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json[1]["probes"][1]["ok"], false);
+}

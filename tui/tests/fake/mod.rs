@@ -33,6 +33,8 @@ pub struct Book {
     pub phases: Vec<v1::PhaseSpan>,
     /// What each place wrote.
     pub logs: BTreeMap<String, String>,
+    /// What is found of instances, and what they answer.
+    pub inside: Vec<v1::InspectPart>,
     pub trajectories: Vec<v1::Trajectory>,
     /// Parts of what entered a step; none: the step is not committed.
     pub steps: Vec<v1::StepAccount>,
@@ -139,6 +141,7 @@ impl Control for Fake {
     type GetStepStream = Streamed<v1::StepAccount>;
     type CheckStoreStream = Streamed<v1::StoreCheck>;
     type LogsStream = Streamed<v1::LogPart>;
+    type InspectStream = Streamed<v1::InspectPart>;
     type GetHistoryStream = Streamed<v1::History>;
 
     async fn get_status(
@@ -499,6 +502,21 @@ impl Control for Fake {
             true => Box::pin(parts.chain(tokio_stream::pending())),
             false => Box::pin(parts),
         }))
+    }
+
+    async fn inspect(
+        &self,
+        request: Request<v1::InspectRequest>,
+    ) -> Result<Response<Self::InspectStream>, Status> {
+        let v1::InspectRequest { role, index, what } = request.into_inner();
+        let mut book = self.0.lock().unwrap();
+        book.asked.push(format!("{what} of `{role}` {index:?}"));
+        let mut parts = book.inside.clone();
+        parts.retain(|p| {
+            (role.is_empty() || role == p.role) && index.is_none_or(|index| index == p.index)
+        });
+        let parts = tokio_stream::iter(parts.into_iter().map(Ok));
+        Ok(Response::new(Box::pin(parts)))
     }
 
     async fn stop(&self, _: Request<v1::StopRequest>) -> Result<Response<v1::StopReply>, Status> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use robust_proto::v1::role_host_client::RoleHostClient;
 use robust_proto::v1::role_message::Body;
-use robust_proto::v1::{Hello, HostMessage, RoleMessage, host_message};
+use robust_proto::v1::{Hello, HostMessage, Pong, RoleMessage, host_message};
 use tokio::sync::mpsc::{Sender, UnboundedReceiver, UnboundedSender};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
@@ -92,6 +92,7 @@ impl Session<'_> {
             generation: self.config.generation,
             pid: std::process::id(),
             certificate: identity::fingerprint(),
+            answers_pings: true,
             ..hello
         }
     }
@@ -143,6 +144,10 @@ impl Session<'_> {
                 received = down.message() => match received {
                     Ok(Some(HostMessage { body: Some(host_message::Body::Identity(new)) })) => {
                         let body = Body::IdentityTaken(identity::take(&new));
+                        self.send(up, Outgoing { body, epoch: None }).await
+                    }
+                    Ok(Some(HostMessage { body: Some(host_message::Body::Ping(ping)) })) => {
+                        let body = Body::Pong(Pong { number: ping.number });
                         self.send(up, Outgoing { body, epoch: None }).await
                     }
                     Ok(Some(message)) => match self.receive(message, events) {

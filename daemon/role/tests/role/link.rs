@@ -8,7 +8,7 @@ use host_fake::FakeHost;
 use robust_proto::v1::call_reply::Result as Answer;
 use robust_proto::v1::host_message::Body as Down;
 use robust_proto::v1::role_message::Body as Up;
-use robust_proto::v1::{Call, CallReply, Hello, PullDone, RestoreReply, Shutdown};
+use robust_proto::v1::{Call, CallReply, Hello, Ping, PullDone, RestoreReply, Shutdown};
 use robust_role::{Busy, DaemonEpoch, FromHost, Link, LinkConfig, LinkEnd};
 use robust_shared::ids::Role;
 use robust_shared::phase::Phase;
@@ -94,6 +94,23 @@ fn the_hello_comes_first_then_phase_and_samples() {
         Up::Sample(sample) if sample.tokens_total == 11 && sample.busy_us > 0 => Some(()),
         _ => None,
     });
+}
+
+#[test]
+fn a_ping_is_answered_though_the_role_looks_at_nothing_that_comes() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = FakeHost::start(folder.path());
+    let (_runtime, _link, mut inbox) = link(&host, Duration::from_secs(60));
+    assert!(host.hello(7).answers_pings);
+    for number in [4, 5] {
+        host.send(7, Down::Ping(Ping { number }));
+        let answered = host.wait("an answer", |_, up| match up {
+            Up::Pong(pong) => Some(pong.number),
+            _ => None,
+        });
+        assert_eq!(answered, number);
+    }
+    assert!(inbox.try_recv().is_err(), "it is nothing for the role");
 }
 
 #[test]

@@ -86,6 +86,7 @@ impl Driver {
         remote.shards = joined.standing.shards;
         remote.renews = joined.standing.renews;
         remote.puts_shards = joined.standing.puts_shards;
+        remote.inspects = joined.standing.inspects;
         remote.told.clear();
         self.nodes.link(node, joined.link, joined.orders);
         let remote = self.nodes.remote(node);
@@ -214,6 +215,7 @@ impl Driver {
                 }
             }
             Up::LogRead(read) => self.on_log_read(read),
+            Up::Inspected(found) => self.on_inspected(node, found),
             Up::Samples(samples) => self.on_node_samples(node, &samples),
             Up::Held(held) => self.on_held(node, &held),
             Up::Sent(sent) => self.on_sent(node, &sent),

@@ -9,6 +9,7 @@
 mod arrivals;
 
 use super::hands::{Collect, Hands, SpawnOrder};
+use super::inspect::InspectError;
 use crate::links::LinkId;
 use crate::nodes::Orders;
 use robust_proto::v1;
@@ -28,6 +29,8 @@ pub(super) struct Remote {
     pub shards: String,
     /// Whether it can put shards into the object store.
     pub puts_shards: bool,
+    /// Whether it can look at what its processes do.
+    pub inspects: bool,
     link: Option<(LinkId, Orders)>,
     /// Whether it can be told to have another certificate made, and by which authority it was told over this link.
     renews: bool,
@@ -117,6 +120,16 @@ impl Remote {
         self.pending.remove(&incarnation);
     }
 
+    /// Whether the node of this name can be asked what its processes do, or why not. One of an earlier build would take
+    /// the question for the end of its stream.
+    pub fn can_look(&self, node: String) -> Result<(), InspectError> {
+        match (self.is_linked(), self.inspects) {
+            (true, true) => Ok(()),
+            (true, false) => Err(InspectError::Former { node }),
+            (false, _) => Err(InspectError::Away { node }),
+        }
+    }
+
     /// The way to it, while its stream is open.
     pub fn orders(&self) -> Option<&Orders> {
         self.link.as_ref().map(|(_, orders)| orders)
@@ -197,5 +210,19 @@ mod tests {
         assert!(nodes.unlink(NodeId(2)) && !nodes.unlink(NodeId(2)));
         assert_eq!(of(&nodes), [None, Some(NodeId(1)), None]);
         assert!(nodes.get(NodeId(2)).is_some_and(|node| !node.is_linked()));
+    }
+
+    #[test]
+    fn a_node_is_asked_to_look_while_it_is_linked_and_if_it_says_that_it_knows_how() {
+        let mut nodes = Nodes::default();
+        let asked = |nodes: &mut Nodes| nodes.remote(NodeId(1)).can_look("b".to_owned());
+        let node = || "b".to_owned();
+        let away = InspectError::Away { node: node() };
+        assert_eq!(asked(&mut nodes), Err(away));
+        nodes.link(NodeId(1), LinkId(10), unbounded_channel().0);
+        let former = InspectError::Former { node: node() };
+        assert_eq!(asked(&mut nodes), Err(former));
+        nodes.remote(NodeId(1)).inspects = true;
+        assert_eq!(asked(&mut nodes), Ok(()));
     }
 }

@@ -1,10 +1,14 @@
 //! The rules in force: the table of all rules, every setting with its value and where that came from.
-use super::setting::{LEAST_SAMPLES, Source, Value, Values};
-use super::{RULES, Rule, RuleSet, scope};
+use super::setting::{LEAST_SAMPLES, LONGEST_S, Source, Value, Values};
+use super::{RULES, Rule, RuleSet, attach_overdue, node_lost, scope};
 use crate::ids::Role;
 use crate::job::{Detect, DetectValue, Problem};
 use crate::phase::Phase;
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Settings that say how long a rule waits for a sign of life.
+const WAITS: [&str; 3] = ["window_s", "timeout_s", "probe_timeout_s"];
 
 /// One line of the rules in force.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,6 +76,29 @@ impl RuleSet {
     /// Those that are not, in the order of the table.
     pub(in crate::core) fn on(&self) -> impl Iterator<Item = &'static Rule> {
         RULES.iter().copied().filter(|rule| !self.is_off(rule))
+    }
+
+    /// The shortest time after which a rule may find fault with a process of this role because it does nothing,
+    /// whatever its phase. Whoever stops one for a moment stays far below it. A rule that only tells or is switched off
+    /// is none of these, nor are those of nodes and links, which live on meanwhile; none at all: 30 days.
+    pub fn least_patience(&self, role: Role) -> Duration {
+        let watches = |rule: &Rule| {
+            rule.kind.is_some()
+                && rule.roles.contains(&role)
+                && *rule != node_lost::RULE
+                && *rule != attach_overdue::LINK_LOST
+                && !self.is_off(rule)
+        };
+        let tables = self.tables().into_iter();
+        let settings = tables.filter(|(rule, _)| watches(rule)).flat_map(|t| t.1);
+        let times = settings.filter(|values| WAITS.contains(&values.setting.key));
+        let seconds = times.flat_map(move |values| {
+            let own = values.special.iter();
+            let own = own.filter(move |s| s.role.is_none_or(|of| of == role));
+            std::iter::once(values.base.number).chain(own.map(|s| s.value.number))
+        });
+        let least = seconds.fold(LONGEST_S, f64::min);
+        Duration::try_from_secs_f64(least).unwrap_or_default()
     }
 
     /// Switches a rule off, for simulations and tests.

@@ -57,6 +57,26 @@ fn a_rule_is_switched_off_by_the_name_of_its_table_and_a_misspelt_one_is_refused
 }
 
 #[test]
+fn the_least_patience_with_a_role_is_that_of_rules_which_find_fault_with_it_and_are_on() {
+    let of = |detect: &str, role| rules(detect).least_patience(role).as_secs_f64();
+    // A probe of an engine is waited for so long.
+    assert_eq!(of("", Role::Rollout), 5.0);
+    // A process that has not linked yet.
+    assert_eq!(of("", Role::Agent), 60.0);
+    assert_eq!(of("[detect]\noff = ['attach_overdue']", Role::Agent), 120.0);
+    let short = "[detect.agent_silent]\nwindow_s = 2";
+    assert_eq!(of(short, Role::Agent), 2.0);
+    assert_eq!(of(short, Role::Rollout), 5.0);
+    let in_a_phase = "[detect.agent_silent.phases]\ngenerating = 3";
+    assert_eq!(of(in_a_phase, Role::Agent), 3.0);
+    // No process that is stopped silences its node or breaks its link.
+    for of_others in ["node_lost", "link_lost"] {
+        let short = format!("[detect.{of_others}]\nwindow_s = 1");
+        assert_eq!(of(&short, Role::Agent), 60.0, "{of_others}");
+    }
+}
+
+#[test]
 fn the_most_special_value_wins_phase_before_role_before_rule() {
     let set = rules(
         "[detect.attach_overdue]\nwindow_s = 90\ntrainer = { window_s = 120 }\n\

@@ -6,9 +6,11 @@
 //!   S, U ────────────────────┘               │
 //!   K, H, L, Q, R, P, ... ───────────────────┘
 //!   : ──► Palette ──Enter──► the same as by the key
+//!   i, p ──► Inside, which only looks
 //! ```
 pub mod ask;
 pub mod help;
+pub mod inside;
 pub mod menu;
 pub mod palette;
 pub mod prompt;

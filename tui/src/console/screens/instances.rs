@@ -2,7 +2,8 @@
 //! that is selected in it.
 use crate::console::act::{Act, Life, Strike, Whole};
 use crate::console::dialogs::prompt::{self, Wanted};
-use crate::console::dialogs::{ask, menu};
+use crate::console::dialogs::{ask, inside, menu};
+use crate::console::event::Asked;
 use crate::console::key::{self, Key};
 use crate::console::names::TableId;
 use crate::console::screen::{Effect, Hints};
@@ -34,7 +35,7 @@ const RESTART: Key = of(
 );
 
 /// Keys for the selected instance.
-pub const KEYS: [Key; 9] = [
+pub const KEYS: [Key; 11] = [
     KILL,
     of('H', "H", "hang", "hang the selected instance"),
     of('L', "L", "lose slot", "kill the instance and lose its slot"),
@@ -54,6 +55,18 @@ pub const KEYS: [Key; 9] = [
     ),
     of('S', "S", "scale", "scale the role of the selected instance"),
     of('U', "U", "update", "a new value for the instance's role"),
+    of(
+        'i',
+        "i",
+        "inside",
+        "threads and stacks of the selected instance, as they are now",
+    ),
+    of(
+        'p',
+        "p",
+        "probe",
+        "ask every role now: who answers, and how fast",
+    ),
 ];
 
 const fn of(letter: char, name: &'static str, word: &'static str, does: &'static str) -> Key {
@@ -91,8 +104,11 @@ pub fn refuses(code: KeyCode, common: &Common) -> Option<String> {
 
 /// What a key does to the selected instance.
 pub fn on_key(key: char, common: &Common) -> Vec<Effect> {
+    if key == 'p' {
+        return inside::open(Asked::Answers, common);
+    }
     let Some(role) = common.chosen_instance() else {
-        return match "KHLIDRQSU".contains(key) {
+        return match "KHLIDRQSUi".contains(key) {
             true => vec![Effect::refuse("there is no instance selected")],
             false => Vec::new(),
         };
@@ -135,6 +151,10 @@ pub fn on_key(key: char, common: &Common) -> Vec<Effect> {
             prompt::open(wanted, common)
         }
         'U' => prompt::open(Wanted::Update { role: role_name }, common),
+        'i' => {
+            let (role, index) = (role_name, role.index);
+            return inside::open(Asked::Inside { role, index }, common);
+        }
         _ => return Vec::new(),
     }]
 }

@@ -6,6 +6,7 @@ mod everywhere;
 mod fleet;
 mod help;
 mod incidents;
+mod inside;
 mod nodes;
 mod overview;
 mod palette;
