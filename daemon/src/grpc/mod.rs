@@ -11,6 +11,7 @@ mod inject;
 mod joins;
 mod listen;
 mod logs;
+mod notes;
 mod phases;
 mod rights;
 mod roles;
