@@ -88,7 +88,12 @@ impl Webhook {
     pub fn status(&self, status: &v1::Status) {
         let inner = &self.0;
         let mut book = inner.book.lock().unwrap_or_else(PoisonError::into_inner);
-        book.read(status, inner.began.elapsed(), |news| inner.offer(&news));
+        let controllers = status.controllers.as_ref();
+        let leader = controllers.map(|of| of.leader.as_str());
+        // Of several controllers it is not the machine that has a name in the job file.
+        let leader = leader.filter(|name| !name.is_empty());
+        let age = inner.began.elapsed();
+        book.read(status, age, |news| inner.offer(&news, leader));
     }
 
     /// Waits until what is queued was sent or dropped, at most for so long. What is left is told by whoever goes on with the job.
@@ -109,8 +114,12 @@ impl Webhook {
 }
 
 impl Inner {
-    fn offer(&self, news: &News<'_>) {
-        let (document, learnt) = Document::of(news, &self.about, now_ms());
+    fn offer(&self, news: &News<'_>, leader: Option<&str>) {
+        let mut about = self.about.clone();
+        if let Some(leader) = leader {
+            leader.clone_into(&mut about.leader);
+        }
+        let (document, learnt) = Document::of(news, &about, now_ms());
         let since = Instant::now();
         let message = Message::Document(Box::new(Waiting {
             document,
