@@ -1,4 +1,4 @@
-//! What is posted. The page `docs/operate/webhook.md` has the shape, which receivers rely on: keys are only added.
+//! What is posted. The page `docs/operate/reports.md` has the shape, which receivers rely on: keys are only added.
 use super::book::News;
 use crate::store::Told;
 use robust_proto::v1;

@@ -176,7 +176,11 @@ fn said(problem: impl std::fmt::Display) -> String {
 
 /// Has a line typed.
 pub fn open(wanted: Wanted, sight: &Sight) -> Effect {
-    match sight.cannot_act() {
+    let refusal = match wanted {
+        Wanted::Note { .. } => sight.cannot_write(),
+        Wanted::Scale { .. } | Wanted::Update { .. } | Wanted::Fault { .. } => sight.cannot_act(),
+    };
+    match refusal {
         Some(refusal) => Effect::refuse(refusal),
         None => Effect::Open(Box::new(Prompt::new(wanted, String::new()))),
     }

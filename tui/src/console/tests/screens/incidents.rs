@@ -104,6 +104,20 @@ fn a_note_is_typed_asked_about_and_kept_and_stands_in_the_row_and_below() {
 }
 
 #[test]
+fn a_note_is_written_after_the_end_of_the_job_as_well() {
+    let mut status = recovering();
+    status.state = "failed".into();
+    let mut state = showing(status);
+    let _ = play(&mut state, typed("6Nx"));
+    let _ = play(&mut state, [key(KeyCode::Enter)]);
+    let wanted = Act::Note {
+        incident: 2,
+        text: "x".into(),
+    };
+    assert_eq!(play(&mut state, typed("y")), [Action::Do(wanted)]);
+}
+
+#[test]
 fn a_console_that_only_reads_notes_nothing() {
     let read_only = true;
     let of = Settings {
