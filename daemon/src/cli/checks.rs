@@ -54,7 +54,7 @@ pub(super) struct Prepared {
     pub router: Option<SocketAddr>,
     /// Where traces of incidents are sent.
     pub otlp: Option<String>,
-    /// Who is told of alarms and incidents.
+    /// Who is told of alarms and incidents; the job does not say it any more.
     pub webhook: Option<Receiver>,
     /// Where to listen for nodes, and where those reach this one's roles.
     pub nodes: Option<(SocketAddr, IpAddr)>,
@@ -113,7 +113,8 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
     let remote = remote.map(|remote| remote.signed_with(signing_key));
     let log = job.store.remote_log.as_deref();
     let log = log.map(Remote::open).transpose()?;
-    let webhook = Receiver::of(&job.alarms)?;
+    // Whom to tell is this start's to say. The job that roles, nodes and reports read has neither address nor file.
+    let webhook = Receiver::of(&std::mem::take(&mut job.alarms))?;
     let worker = find_worker(args)?;
     find_shim(&job, &worker)?;
     services::check(&job)?;

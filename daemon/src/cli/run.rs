@@ -155,16 +155,9 @@ async fn lead(
     };
     if let Some(job) = past.job(&state)? {
         tracing::info!("going on with the job as it was changed while it ran");
-        // Where log and etcd are reached from here is this machine's to say, and who is told of alarms whoever starts it.
-        let Job {
-            store, ha, alarms, ..
-        } = prepared.job.clone();
-        prepared.job = Job {
-            store,
-            ha,
-            alarms,
-            ..job
-        };
+        // Where log and etcd are reached from here is this machine's to say.
+        let (store, ha) = (prepared.job.store.clone(), prepared.job.ha.clone());
+        prepared.job = Job { store, ha, ..job };
         if let Some(located) = &prepared.located {
             data::set(&mut prepared.job, located);
         }
@@ -397,7 +390,7 @@ impl Daemon {
         }
         let over = matches!(result, Ok(Outcome::Completed | Outcome::Failed { .. }));
         driver.dismiss_nodes(&mut world, over).await;
-        self.told.flush().await;
+        self.told.end().await;
         // What is written from now on, nobody waits for.
         logging.hurry();
         if let Some(lead) = &self.lead {

@@ -31,8 +31,8 @@ impl Told {
         })
     }
 
-    /// Waits, not for long, until they have what there was to tell.
-    pub async fn flush(&self) {
+    /// Ends after they have what there was to tell, which is not waited for long.
+    pub async fn end(&self) {
         let traces = async {
             if let Some(traces) = &self.traces {
                 traces.flush(LAST_WORDS).await;
@@ -40,7 +40,7 @@ impl Told {
         };
         let webhook = async {
             if let Some(webhook) = &self.webhook {
-                webhook.flush(LAST_WORDS).await;
+                webhook.end(LAST_WORDS).await;
             }
         };
         tokio::join!(traces, webhook);

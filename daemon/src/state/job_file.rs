@@ -79,10 +79,6 @@ fn is_same(there: &str, here: &str, located: bool) -> bool {
         if let Some(store) = job.get_mut("store").and_then(Value::as_object_mut) {
             store.remove("copy_files_up_to_mb");
         }
-        // As may who is told of alarms.
-        if let Some(job) = job.as_object_mut() {
-            job.remove("alarms");
-        }
         for (section, key) in PATHS.into_iter().filter(|_| located) {
             if let Some(section) = job.get_mut(section).and_then(Value::as_object_mut) {
                 section.remove(key);
@@ -192,18 +188,6 @@ mod tests {
             r#"{"store":{"remote_log":"s3://a"},"ha":{"etcd":["a"]}}"#,
         ] {
             assert!(write_job(&dir, without, false).is_err(), "{without}");
-        }
-    }
-
-    #[test]
-    fn a_job_goes_on_with_another_who_is_told_of_its_alarms() {
-        let temp = tempfile::tempdir().unwrap();
-        let dir = StateDir::make(temp.path()).unwrap();
-        let of = |alarms: &str| format!(r#"{{"job":{{"name":"one"}}{alarms}}}"#);
-        write_job(&dir, &of(""), false).unwrap();
-        for alarms in [r#","alarms":{"webhook":"https://a/b"}"#, ""] {
-            let written = write_job(&dir, &of(alarms), false).unwrap();
-            assert_eq!(written, WrittenJob::Same);
         }
     }
 

@@ -76,8 +76,12 @@ impl Book {
             let waits = age < GRACE && inherited.contains(kind);
             waits || status.alarms.iter().any(|alarm| alarm.kind == *kind)
         };
-        for (kind, since_ms) in self.told.alarms.extract_if(.., |kind, _| !holds(kind)) {
-            tell(News::Cleared(&kind, since_ms));
+        let raised = self.told.alarms.keys();
+        let gone: Vec<String> = raised.filter(|kind| !holds(kind)).cloned().collect();
+        for kind in gone {
+            if let Some(since_ms) = self.told.alarms.remove(&kind) {
+                tell(News::Cleared(&kind, since_ms));
+            }
         }
     }
 }

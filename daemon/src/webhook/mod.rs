@@ -30,7 +30,9 @@ use send::{Message, Sender, Waiting};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
 
 /// Documents that wait to be sent.
 const QUEUED: usize = 256;
@@ -47,6 +49,8 @@ struct Inner {
     metrics: Arc<Metrics>,
     /// Whether the last document had no place in the queue, which is said once.
     overflows: AtomicBool,
+    /// It has the store, too; none once it was ended.
+    task: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Webhook {
@@ -73,7 +77,7 @@ impl Webhook {
         let (queue, messages) = mpsc::channel(QUEUED);
         let keeping = (store.clone(), book.told().clone());
         let sender = Sender::new(receiver, keeping, Arc::clone(&metrics));
-        tokio::spawn(sender.run(messages));
+        let task = tokio::spawn(sender.run(messages));
         Ok(Self(Arc::new(Inner {
             queue,
             book: Mutex::new(book),
@@ -81,6 +85,7 @@ impl Webhook {
             began: Instant::now(),
             metrics,
             overflows: AtomicBool::new(false),
+            task: Mutex::new(Some(task)),
         })))
     }
 
@@ -111,6 +116,27 @@ impl Webhook {
             );
         }
     }
+
+    /// Ends the task after the last words, for which it has so long: the store is let go when this returns.
+    pub async fn end(&self, limit: Duration) {
+        self.flush(limit).await;
+        let task = self.0.task.lock();
+        let task = task.unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(task) = task {
+            task.abort();
+            // That it was ended is what it says.
+            let _ = task.await;
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let task = self.task.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(task) = task {
+            task.abort();
+        }
+    }
 }
 
 impl Inner {
@@ -126,17 +152,18 @@ impl Inner {
             learnt,
             since,
         }));
-        let has_room = self.queue.try_send(message).is_ok();
-        if !has_room {
-            self.metrics.hooked(Hooked::Dropped, 1);
-        }
-        if !has_room && !self.overflows.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                "{QUEUED} documents wait for the webhook's receiver: further ones are dropped"
-            );
-        }
-        if has_room {
-            self.overflows.store(false, Ordering::Relaxed);
+        match self.queue.try_send(message) {
+            Ok(()) => self.overflows.store(false, Ordering::Relaxed),
+            // It was ended: whoever goes on with the job tells it.
+            Err(TrySendError::Closed(_)) => {}
+            Err(TrySendError::Full(_)) => {
+                self.metrics.hooked(Hooked::Dropped, 1);
+                if !self.overflows.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(
+                        "{QUEUED} documents wait for the webhook's receiver: further ones are dropped"
+                    );
+                }
+            }
         }
     }
 }
