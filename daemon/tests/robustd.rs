@@ -6,6 +6,8 @@ mod collector;
 mod crash;
 mod fake;
 mod full;
+mod hook;
+mod hooked;
 mod hung;
 mod lost;
 mod manual;

@@ -40,6 +40,7 @@ pub mod history;
 pub mod ids;
 pub mod job;
 pub mod nearest;
+pub mod note;
 pub mod outliers;
 pub mod phase;
 pub mod printable;

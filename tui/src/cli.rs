@@ -49,7 +49,7 @@ pub use sim::{
 #[cfg(test)]
 pub use slurm::FolderArgs;
 pub use slurm::{AskArgs, GrowArgs, ShrinkArgs, SlurmCommand, SubmitArgs};
-pub use steer::{EngineArgs, NodeArgs, RestoreSlotArgs, ScaleArgs, UpdateArgs};
+pub use steer::{EngineArgs, NodeArgs, NoteArgs, RestoreSlotArgs, ScaleArgs, UpdateArgs};
 pub use stop::StopArgs;
 pub use store::StoreCommand;
 pub use token::{TTL_OF_NODE, TTL_OF_PERSON, TokenCommand};
@@ -141,6 +141,8 @@ pub enum Command {
     Inject(InjectArgs),
     /// Print who asked for what, and what came of it
     Audit(AuditArgs),
+    /// Write a line beside an incident, which may be over: statuses and reports show it, with who wrote it
+    Note(NoteArgs),
     /// Run a drill file: real jobs with planned faults, measured against each other
     Drill(DrillArgs),
     /// Summarise the run

@@ -10,6 +10,7 @@ use crate::nodes::{JoinToken, OutsideFiles};
 use crate::services;
 use crate::state::FILES_JSON;
 use crate::traces;
+use crate::webhook::Receiver;
 use crate::worker::WorkerProgram;
 use robust_remote::{Remote, SigningKey};
 use robust_shared::job::Job;
@@ -53,6 +54,8 @@ pub(super) struct Prepared {
     pub router: Option<SocketAddr>,
     /// Where traces of incidents are sent.
     pub otlp: Option<String>,
+    /// Who is told of alarms and incidents; the job does not say it any more.
+    pub webhook: Option<Receiver>,
     /// Where to listen for nodes, and where those reach this one's roles.
     pub nodes: Option<(SocketAddr, IpAddr)>,
     /// With which machines become nodes, where it is not that of the state directory.
@@ -110,6 +113,8 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
     let remote = remote.map(|remote| remote.signed_with(signing_key));
     let log = job.store.remote_log.as_deref();
     let log = log.map(Remote::open).transpose()?;
+    // Whom to tell is this start's to say. The job that roles, nodes and reports read has neither address nor file.
+    let webhook = Receiver::of(&std::mem::take(&mut job.alarms))?;
     let worker = find_worker(args)?;
     find_shim(&job, &worker)?;
     services::check(&job)?;
@@ -132,6 +137,7 @@ pub(super) fn prepare(args: &Args) -> Result<Prepared, Failure> {
         metrics,
         router,
         otlp,
+        webhook,
         nodes,
         join_token,
         outside,

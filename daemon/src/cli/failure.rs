@@ -15,6 +15,7 @@ use crate::services::ServicesError;
 use crate::state::{JobFileError, StateDirError};
 use crate::store::StoreError;
 use crate::traces::TracesError;
+use crate::webhook::WebhookError;
 use robust_ckpt::CkptError;
 use robust_grouplog::LogError;
 use robust_proto::endpoint::NoFolder;
@@ -126,6 +127,9 @@ pub enum Failure {
     /// Traces cannot be sent.
     #[error(transparent)]
     Traces(#[from] TracesError),
+    /// Nobody can be told of alarms.
+    #[error(transparent)]
+    Webhook(#[from] WebhookError),
     /// The state directory cannot be used.
     #[error(transparent)]
     StateDir(#[from] StateDirError),
@@ -200,6 +204,7 @@ impl Failure {
             | Self::NoJob { .. }
             | Self::Job(_)
             | Self::Candidate(_)
+            | Self::Webhook(WebhookError::Url(_))
             | Self::Ha(HaError::Url { .. })
             | Self::Services(_)
             | Self::Devices(_) => ExitCode::BadJob,
@@ -207,6 +212,7 @@ impl Failure {
             Self::Dataset(_) => ExitCode::BadJob,
             Self::Remote(_)
             | Self::Secret { .. }
+            | Self::Webhook(_)
             | Self::Grouping(_)
             | Self::Missing { .. }
             | Self::Files(_)

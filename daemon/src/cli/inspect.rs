@@ -1,11 +1,12 @@
 //! A job that does not run, shown: status, events, report and trajectories from its state directory.
-//! Nothing is started and nothing written but the control socket.
+//! Nothing is started, and nothing written but the control socket and what operators note on its incidents.
 use super::args::{Args, ExitCode};
 use super::failure::Failure;
 use super::run::wanted_end;
 use super::signals;
 use crate::driver::{self, Clock, Event, Feeds, Frame, InspectError, OperatorEvent};
 use crate::grpc::{self, ControlService, bind_unix};
+use crate::notes::Notes;
 use crate::state::StateDir;
 use crate::store::Store;
 use crate::tell::Tell;
@@ -19,6 +20,10 @@ use tokio::sync::oneshot;
 
 /// How long requests under way may take when the end is wanted.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
+
+/// A database that goes its own way is not what the log goes on from.
+const LOGGED: &str = "this job's writes go into a log as well, and who only shows it writes nothing there: write the note \
+                      while a controller of the job runs";
 
 /// Serves what is there until a signal or `robustctl stop`.
 pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
@@ -40,6 +45,8 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (events, mut heard) = unbounded_channel();
     let operators = Tell::into_channel(&events);
     let asked = signals::listen(operators.clone())?;
+    let closed = job.store.remote_log.as_ref().map(|_| LOGGED);
+    let notes = Notes::open(&store, closed)?;
     let control = ControlService {
         driver: operators,
         store,
@@ -51,6 +58,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
         rules: feeds.rules(),
         samples_per_step: job.samples_per_step(),
         audit: super::run::audit(&state)?,
+        notes,
         has_test_devices: false,
         joins: None,
         authorities: None,

@@ -14,6 +14,7 @@ mod manual;
 mod run;
 mod sampled;
 mod signals;
+mod told;
 mod warmup;
 
 pub use args::{Args, ExitCode};

@@ -17,6 +17,7 @@ use super::kept::{self, Place};
 use super::listeners::{Listeners, NodesListener};
 use super::manual;
 use super::signals::{self, Asked};
+use super::told::Told;
 use super::warmup;
 use crate::audit::Audit;
 use crate::bench::{self, BenchArgs};
@@ -30,6 +31,7 @@ use crate::ha::Lead;
 use crate::launcher::{SlowArgs, slow_down};
 use crate::leases::Leases;
 use crate::nodes::Authorities;
+use crate::notes::Notes;
 use crate::report::report;
 use crate::router::Serving;
 use crate::services::{self, Services};
@@ -37,7 +39,6 @@ use crate::state::{StateDir, give_back, make_snapshots, remove_of_earlier_boots,
 use crate::store::lock::StateLock;
 use crate::store::{OpenNote, Options, Quota, Store};
 use crate::tell::Tell;
-use crate::traces::{Identity, Traces};
 use robust_grouplog::FileStore;
 use robust_proto::v1;
 use robust_shared::core::{CoreConfig, Outcome};
@@ -184,25 +185,6 @@ fn json_of(job: &Job) -> Result<String, Failure> {
     Ok(serde_json::to_string_pretty(job).map_err(warmup::WarmupError::from)?)
 }
 
-/// How long the end of the daemon waits for a collector.
-const LAST_TRACES: Duration = Duration::from_secs(2);
-
-/// Begins to send traces where a collector is named.
-fn traces(prepared: &Prepared, run: &str, feeds: &mut Feeds) -> Result<Option<Traces>, Failure> {
-    let Some(endpoint) = &prepared.otlp else {
-        return Ok(None);
-    };
-    let identity = Identity {
-        job: prepared.job.job.name.clone(),
-        run: run.to_owned(),
-        node: feeds.node().to_owned(),
-    };
-    let traces = Traces::start(endpoint, identity, Arc::clone(feeds.metrics()))?;
-    feeds.traced_by(traces.clone());
-    tracing::info!("traces of incidents go to {endpoint}");
-    Ok(Some(traces))
-}
-
 /// Everything held before anything is started.
 struct Daemon {
     prepared: Prepared,
@@ -231,7 +213,7 @@ struct Daemon {
     run: String,
     servers: JoinSet<()>,
     router: Option<Serving>,
-    traces: Option<Traces>,
+    told: Told,
 }
 
 impl Daemon {
@@ -278,6 +260,7 @@ impl Daemon {
                 Some(_) => Audit::open_kept(state.root(), &store)?,
                 None => audit(&state)?,
             },
+            notes: Notes::open(&store, None)?,
             has_test_devices: prepared.sampled.test_devices().is_some(),
             joins: listeners.nodes.as_ref().map(NodesListener::joins),
             authorities: Some(listeners.authorities.clone()),
@@ -312,7 +295,7 @@ impl Daemon {
             let routes = Tell::into_channel(&events);
             router.serve(&prepared.job, (engines, client), routes, feeds.status())
         });
-        let traces = traces(&prepared, &listeners.run, &mut feeds)?;
+        let told = Told::begin(&prepared, &listeners.run, &store, &mut feeds)?;
         tracing::info!("state in {}", state.root().display());
         Ok(Self {
             prepared,
@@ -336,7 +319,7 @@ impl Daemon {
             run: listeners.run,
             servers,
             router,
-            traces,
+            told,
         })
     }
 
@@ -407,9 +390,7 @@ impl Daemon {
         }
         let over = matches!(result, Ok(Outcome::Completed | Outcome::Failed { .. }));
         driver.dismiss_nodes(&mut world, over).await;
-        if let Some(traces) = &self.traces {
-            traces.flush(LAST_TRACES).await;
-        }
+        self.told.end().await;
         // What is written from now on, nobody waits for.
         logging.hurry();
         if let Some(lead) = &self.lead {

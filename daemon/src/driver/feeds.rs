@@ -8,6 +8,7 @@ use super::status::{Frame, step_line};
 use crate::metrics::Metrics;
 use crate::store::Store;
 use crate::traces::Traces;
+use crate::webhook::Webhook;
 use robust_proto::v1;
 use robust_shared::core::{Event, Severity, View};
 use robust_shared::ids::Step;
@@ -27,6 +28,7 @@ pub struct Feeds {
     phases: RecentPhases,
     metrics: Arc<Metrics>,
     traces: Option<Traces>,
+    webhook: Option<Webhook>,
     alarms: Mutex<Alarms>,
     store: Store,
     durable: (Option<v1::ReplicaStatus>, Option<v1::RemoteStatus>),
@@ -73,6 +75,7 @@ impl Feeds {
             phases: RecentPhases::default(),
             metrics,
             traces: None,
+            webhook: None,
             alarms: Mutex::default(),
             store,
             durable: (None, None),
@@ -86,6 +89,12 @@ impl Feeds {
     pub fn traced_by(&mut self, traces: Traces) {
         traces.status(&self.status.borrow());
         self.traces = Some(traces);
+    }
+
+    /// Tells a receiver of alarms and incidents from now on.
+    pub fn told_by(&mut self, webhook: Webhook) {
+        webhook.status(&self.status.borrow());
+        self.webhook = Some(webhook);
     }
 
     /// The job has several controllers, which are shown from now on.
@@ -184,6 +193,9 @@ impl Feeds {
         self.metrics.status(&status);
         if let Some(traces) = &self.traces {
             traces.status(&status);
+        }
+        if let Some(webhook) = &self.webhook {
+            webhook.status(&status);
         }
         self.status.send_replace(status);
     }

@@ -326,6 +326,8 @@ pub fn incident(i: &Incident) -> v1::Incident {
         testimony: i.testimony.iter().map(testimony).collect(),
         judged: i.judged.map(|who| who.to_string()).unwrap_or_default(),
         under: i.under.map_or(0, |first| first.0),
+        // Not the controller's: what shows it to operators puts them there.
+        notes: Vec::new(),
     }
 }
 

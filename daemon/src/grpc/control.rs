@@ -6,6 +6,7 @@ use super::{audit, check, history, logs, phases, trajectories};
 use crate::audit::Audit;
 use crate::driver::{self, Change, Clock, OperatorEvent, RecentPhases};
 use crate::nodes::Authorities;
+use crate::notes::Notes;
 use crate::report::{report, some_lines};
 use crate::state::StateDir;
 use crate::store::Store;
@@ -52,6 +53,8 @@ pub struct ControlService {
     pub samples_per_step: u64,
     /// What was asked for.
     pub audit: Audit,
+    /// What operators wrote beside incidents.
+    pub notes: Notes,
     /// Whether this node's devices can be made to show something.
     pub has_test_devices: bool,
     /// Who may become a node; none where nobody can.
@@ -287,7 +290,7 @@ impl Control for ControlService {
         &self,
         _: Request<v1::GetStatusRequest>,
     ) -> Result<Response<v1::Status>, Status> {
-        Ok(Response::new(v1::Status::clone(&self.status.borrow())))
+        Ok(Response::new(self.status_with_notes()))
     }
 
     async fn create_join_token(
@@ -339,9 +342,9 @@ impl Control for ControlService {
             0 => Duration::from_secs(1),
             ms => Duration::from_millis(u64::from(ms.clamp(50, 60_000))),
         };
-        let feed = self.status.clone();
+        let shown = self.clone();
         let ticks = tokio_stream::wrappers::IntervalStream::new(tokio::time::interval(interval));
-        let statuses = ticks.map(move |_| Ok(v1::Status::clone(&feed.borrow())));
+        let statuses = ticks.map(move |_| Ok(shown.status_with_notes()));
         Ok(Response::new(Box::pin(statuses)))
     }
 
@@ -436,6 +439,13 @@ impl Control for ControlService {
         let (to, entries) = tokio::sync::mpsc::channel(PAGE);
         tokio::spawn(audit::send(self.clone(), request.into_inner(), to));
         Ok(Response::new(Box::pin(ReceiverStream::new(entries))))
+    }
+
+    async fn note(
+        &self,
+        request: Request<v1::NoteRequest>,
+    ) -> Result<Response<v1::NoteReply>, Status> {
+        self.on_note(request).await.map(Response::new)
     }
 
     async fn quarantine(
@@ -582,7 +592,8 @@ impl Control for ControlService {
         _: Request<v1::GetReportRequest>,
     ) -> Result<Response<v1::Report>, Status> {
         let status = self.status.borrow().clone();
-        let report = report(&self.store, &status, self.samples_per_step).map_err(unreadable)?;
+        let mut report = report(&self.store, &status, self.samples_per_step).map_err(unreadable)?;
+        self.notes.show(&mut report.incidents);
         Ok(Response::new(report))
     }
 }

@@ -32,6 +32,7 @@ fn content(method: &str, message: &[u8]) -> String {
     match method {
         "Inject" => json::<v1::InjectRequest>(message),
         "Disarm" => json::<v1::DisarmRequest>(message),
+        "Note" => json::<v1::NoteRequest>(message),
         "Quarantine" | "Readmit" => json::<v1::QuarantineRequest>(message),
         "Scale" => json::<v1::ScaleRequest>(message),
         "Update" => json::<v1::UpdateRequest>(message),

@@ -16,6 +16,14 @@ fn the_log_shows_what_was_asked_without_what_was_not_given() {
         content("Inject", &request.encode_to_vec()),
         r#"{"fault":"kill","index":0,"role":"trainer","wait_timeout_ms":0}"#
     );
+    let note = v1::NoteRequest {
+        incident: 3,
+        text: "the switch".to_owned(),
+    };
+    assert_eq!(
+        content("Note", &note.encode_to_vec()),
+        r#"{"incident":3,"text":"the switch"}"#
+    );
     assert_eq!(content("Inject", b"\xff\xff"), "not readable");
     assert_eq!(content("Stop", b""), "");
     assert_eq!(

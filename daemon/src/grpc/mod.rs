@@ -12,6 +12,7 @@ mod inspect;
 mod joins;
 mod listen;
 mod logs;
+mod notes;
 mod phases;
 mod rights;
 mod roles;

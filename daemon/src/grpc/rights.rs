@@ -48,6 +48,7 @@ const METHODS: &[(&str, Does)] = &[
     ("Inject", Does::Changes),
     ("Disarm", Does::Changes),
     ("Audit", Does::Looks),
+    ("Note", Does::Changes),
     ("Quarantine", Does::Changes),
     ("Readmit", Does::Changes),
     ("Scale", Does::Changes),

@@ -18,7 +18,7 @@ mod tests;
 mod text;
 
 pub use serve::{IsKey, serve};
-pub use tally::Traced;
+pub use tally::{Hooked, Traced};
 
 use crate::telemetry::Samples;
 use process::ProcessCollector;
@@ -81,6 +81,16 @@ impl Metrics {
     /// What became of the traces of so many incidents.
     pub fn traced(&self, what: Traced, count: u64) {
         self.tally.traced(what, count);
+    }
+
+    /// Shows from now on what becomes of documents for the webhook.
+    pub fn webhook(&self) {
+        self.tally.webhook();
+    }
+
+    /// What became of so many documents for the webhook.
+    pub fn hooked(&self, what: Hooked, count: u64) {
+        self.tally.hooked(what, count);
     }
 
     /// The text of a scrape (OpenMetrics).

@@ -55,6 +55,29 @@ impl Traced {
     }
 }
 
+/// What became of a document for the webhook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hooked {
+    /// The receiver has it.
+    Sent,
+    /// The receiver did not take it, and is sent it again.
+    Retried,
+    /// It is not sent any more, or never was.
+    Dropped,
+}
+
+impl Hooked {
+    const ALL: [Self; 3] = [Self::Sent, Self::Retried, Self::Dropped];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Sent => "sent",
+            Self::Retried => "retried",
+            Self::Dropped => "dropped",
+        }
+    }
+}
+
 /// Counters that live as long as the daemon.
 #[derive(Default)]
 pub(super) struct Tally {
@@ -64,6 +87,7 @@ pub(super) struct Tally {
     pulled: Family<Labels, Counter>,
     findings: Family<Labels, Counter>,
     traces: Family<Labels, Counter>,
+    webhook: Family<Labels, Counter>,
     book: Mutex<IncidentBook>,
 }
 
@@ -116,6 +140,11 @@ impl Tally {
             "traces",
             "Incidents whose trace the collector took, did not take, or was never offered. Normal: only sent",
             tally.traces.clone(),
+        );
+        registry.register(
+            "webhook",
+            "Documents that the webhook's receiver took, posts that were tried again, and documents that were dropped. Normal: only sent",
+            tally.webhook.clone(),
         );
         tally
     }
@@ -192,6 +221,18 @@ impl Tally {
     pub fn traced(&self, what: Traced, count: u64) {
         let labels = labels([("result", what.word())]);
         self.traces.get_or_create(&labels).inc_by(count);
+    }
+
+    /// Shows the counters of the webhook, which only a daemon with a receiver has.
+    pub fn webhook(&self) {
+        for what in Hooked::ALL {
+            self.hooked(what, 0);
+        }
+    }
+
+    pub fn hooked(&self, what: Hooked, count: u64) {
+        let labels = labels([("result", what.word())]);
+        self.webhook.get_or_create(&labels).inc_by(count);
     }
 }
 

@@ -7,7 +7,7 @@ use super::error::StoreError;
 use super::keys::Key;
 use super::parts::Get;
 use super::reader::Reader;
-use super::types::{Finish, StoredCheckpoint, StoredInstance, StoredStep};
+use super::types::{Finish, StoredCheckpoint, StoredInstance, StoredNote, StoredStep, Told};
 use super::{Store, spans, trajectories};
 use prost::Message;
 use robust_proto::v1::Span;
@@ -198,6 +198,8 @@ fn entry(reader: &Reader<'_>, raw: &[u8]) -> Result<Option<String>, StoreError> 
         Key::History(..) => drop(decode::<Page>(path, raw, &bytes)?),
         Key::Event(_) => drop(decode::<Event>(path, raw, &bytes)?),
         Key::Incident(_) => drop(decode::<Incident>(path, raw, &bytes)?),
+        Key::Notes(_) => drop(decode::<Vec<StoredNote>>(path, raw, &bytes)?),
+        Key::Told => drop(decode::<Told>(path, raw, &bytes)?),
         Key::Step(_) => drop(decode::<StoredStep>(path, raw, &bytes)?),
         Key::Instance(_) => drop(decode::<StoredInstance>(path, raw, &bytes)?),
         Key::Checkpoint(_) => drop(decode::<StoredCheckpoint>(path, raw, &bytes)?),

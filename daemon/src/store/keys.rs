@@ -18,6 +18,8 @@
 //! | `e` seq:8 | [`Event`](robust_shared::core::Event), CBOR |
 //! | `s` step:8 | [`StoredStep`](super::StoredStep), CBOR |
 //! | `n` incident:8 | [`Incident`](robust_shared::core::Incident), CBOR, its last state |
+//! | `r` incident:8 | what operators wrote beside it: [`StoredNote`](super::StoredNote)s, CBOR, oldest first |
+//! | `w` | [`Told`](super::Told), CBOR: what the receiver of the webhook has; only where there is one |
 //! | `i` incarnation:8 | [`StoredInstance`](super::StoredInstance), CBOR |
 //! | `h` level:1 begin:8 | [`Page`](robust_shared::history::Page) of the history, CBOR |
 //! | `k` step:8 | [`StoredCheckpoint`](super::StoredCheckpoint), CBOR |
@@ -31,7 +33,8 @@
 //!
 //! Schema 1 had no spans of turns under way, schema 2 no history, schema 3 one key for the whole state; all
 //! else is the same, so that opening one of them writes the new number and is done. `l` and `f` came to schema 4 later: a build that
-//! does not know them leaves them alone, and `l` then names another group than `g`, by which the next one sees it.
+//! does not know them leaves them alone, and `l` then names another group than `g`, by which the next one sees it. `r` and `w` came later
+//! still, and such a build leaves them alone as well.
 use robust_shared::core::EntryKey;
 
 /// The schema written by this build; a higher one found on disk is refused.
@@ -68,6 +71,10 @@ pub enum Key {
     File(String),
     /// `n`
     Incident(u64),
+    /// `r`: of that incident
+    Notes(u64),
+    /// `w`
+    Told,
     /// `i`
     Instance(u64),
     /// `h`: level, and the begin in microseconds
@@ -98,6 +105,7 @@ impl Key {
             Key::File(ref name) => [&b"f"[..], name.as_bytes()].concat(),
             Key::Version => vec![b'm'],
             Key::Group => vec![b'g'],
+            Key::Told => vec![b'w'],
             Key::FormerState => vec![b'a'],
             Key::Entry(entry) => [&b"c"[..], &entry.encode()].concat(),
             Key::Written => b"da".to_vec(),
@@ -110,6 +118,7 @@ impl Key {
             Key::Audit(n) => numbered(b'o', n),
             Key::Step(n) => numbered(b's', n),
             Key::Incident(n) => numbered(b'n', n),
+            Key::Notes(n) => numbered(b'r', n),
             Key::Instance(n) => numbered(b'i', n),
             Key::Checkpoint(n) => numbered(b'k', n),
             Key::Unconsumed(n) => numbered(b'u', n),
@@ -146,6 +155,7 @@ impl Key {
                 b'g' => Some(Key::Group),
                 b'a' => Some(Key::FormerState),
                 b'l' => Some(Key::Position),
+                b'w' => Some(Key::Told),
                 _ => None,
             };
         }
@@ -173,6 +183,7 @@ impl Key {
             (b'o', []) => Some(Key::Audit(n)),
             (b's', []) => Some(Key::Step(n)),
             (b'n', []) => Some(Key::Incident(n)),
+            (b'r', []) => Some(Key::Notes(n)),
             (b'i', []) => Some(Key::Instance(n)),
             (b'k', []) => Some(Key::Checkpoint(n)),
             (b'u', []) => Some(Key::Unconsumed(n)),
@@ -207,7 +218,7 @@ pub fn tables() -> Vec<Table> {
         tag: *tag,
         is_long: b"ejthx".contains(tag),
     };
-    b"mgacdlfjeosnhiktux".iter().map(table).collect()
+    b"mgacdlfjeosnrwhiktux".iter().map(table).collect()
 }
 
 /// The tables that hold what the daemon remembers.
@@ -246,6 +257,8 @@ mod tests {
             any::<u64>().prop_map(Key::Audit),
             any::<u64>().prop_map(Key::Step),
             any::<u64>().prop_map(Key::Incident),
+            any::<u64>().prop_map(Key::Notes),
+            Just(Key::Told),
             any::<u64>().prop_map(Key::Instance),
             any::<u64>().prop_map(Key::Checkpoint),
             any::<u64>().prop_map(Key::Consumed),
@@ -291,6 +304,8 @@ mod tests {
         assert_eq!(Key::Published.encode(), b"dp");
         assert_eq!(Key::Shard(1, 2).encode(), b"ds\0\0\0\0\0\0\0\x01\0\0\0\x02");
         assert_eq!(Key::Journal(258).encode(), b"j\0\0\0\0\0\0\x01\x02");
+        assert_eq!(Key::Notes(258).encode(), b"r\0\0\0\0\0\0\x01\x02");
+        assert_eq!(Key::Told.encode(), b"w");
         assert_eq!(Key::Turn(1, 2).encode(), b"t\0\0\0\0\0\0\0\x01t\0\0\0\x02");
         assert_eq!(
             Key::Span(1, 2, 3).encode(),
@@ -318,6 +333,8 @@ mod tests {
             b"f",
             b"f\xff",
             b"l1",
+            b"w1",
+            b"r",
             b"d",
             b"ds1234567",
         ] {

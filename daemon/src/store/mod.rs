@@ -15,6 +15,7 @@ mod error;
 mod history;
 pub mod keys;
 pub mod lock;
+mod notes;
 pub mod parts;
 mod quota;
 mod reader;

@@ -5,6 +5,7 @@ use robust_shared::core::{Provenance, StepMetrics};
 use robust_shared::ids::{Generation, Incarnation, InstanceId, Step, TrajectoryId};
 use robust_shared::time::Time;
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// Said by `open` when the database was damaged and a new one made. `Display` says it plainly.
@@ -146,6 +147,28 @@ pub struct OwnRecord {
     pub consumed_by: Option<Step>,
     /// Whether it is listed as finished and not consumed.
     pub is_waiting: bool,
+}
+
+/// What an operator wrote beside an incident.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredNote {
+    /// When.
+    pub at: Time,
+    /// Who, as the audit log names him.
+    pub who: String,
+    /// What: a line.
+    pub text: String,
+}
+
+/// What the receiver of the webhook has been told, or is not told any more as it could not be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    /// The last incident whose begin it knows.
+    pub begun: u64,
+    /// Those of them whose end it does not know.
+    pub open: BTreeSet<u64>,
+    /// Alarms that it takes for raised, with the Unix time in ms when each was.
+    pub alarms: BTreeMap<String, u64>,
 }
 
 /// A process to be adopted after a restart of the daemon.

@@ -63,7 +63,7 @@ fn taking(code: StatusCode) -> (Router, UnboundedReceiver<Posted>) {
 }
 
 /// A CA made for this test, and who it says listens on 127.0.0.1.
-fn identity() -> (String, TlsAcceptor) {
+pub fn identity() -> (String, TlsAcceptor) {
     let mut ca = CertificateParams::default();
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let ca_key = KeyPair::generate().unwrap();
@@ -81,9 +81,9 @@ fn identity() -> (String, TlsAcceptor) {
     (pem, TlsAcceptor::from(Arc::new(config)))
 }
 
-struct Tls {
-    listener: TcpListener,
-    tls: TlsAcceptor,
+pub struct Tls {
+    pub listener: TcpListener,
+    pub tls: TlsAcceptor,
 }
 
 impl Listener for Tls {

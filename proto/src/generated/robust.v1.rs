@@ -2263,6 +2263,42 @@ pub struct AuditEntry {
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NoteRequest {
+    /// its number
+    #[prost(uint64, tag = "1")]
+    pub incident: u64,
+    /// one line of 2,000 characters at most
+    #[prost(string, tag = "2")]
+    pub text: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NoteReply {
+    /// as it is kept
+    #[prost(message, optional, tag = "1")]
+    pub note: ::core::option::Option<IncidentNote>,
+    /// notes of the incident, this one included
+    #[prost(uint32, tag = "2")]
+    pub count: u32,
+}
+/// What an operator wrote beside an incident.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct IncidentNote {
+    /// Unix time
+    #[prost(uint64, tag = "1")]
+    pub at_ms: u64,
+    /// as in the audit log
+    #[prost(string, tag = "2")]
+    pub who: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub text: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct QuarantineRequest {
     /// rollout | hybrid
     #[prost(string, tag = "1")]
@@ -3388,6 +3424,9 @@ pub struct Incident {
     /// the incident that it is a consequence of, which counts in its stead; 0: of none
     #[prost(uint64, tag = "21")]
     pub under: u64,
+    /// of operators, oldest first
+    #[prost(message, repeated, tag = "60")]
+    pub notes: ::prost::alloc::vec::Vec<IncidentNote>,
 }
 /// What a process died of, or a call failed of: known again though numbers, addresses and times differ.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -4009,6 +4048,26 @@ pub mod control_client {
             req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Audit"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// Writes words of the caller beside an incident, which may be over. NOT_FOUND for one that is not known, else
+        /// refusals are FAILED_PRECONDITION or INVALID_ARGUMENT with the reason.
+        pub async fn note(
+            &mut self,
+            request: impl tonic::IntoRequest<super::NoteRequest>,
+        ) -> std::result::Result<tonic::Response<super::NoteReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/robust.v1.Control/Note");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Note"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Takes an engine out of traffic, whatever its health; Readmit lets it in again. Refusals are
         /// FAILED_PRECONDITION or INVALID_ARGUMENT with the reason.
         pub async fn quarantine(
@@ -4624,6 +4683,12 @@ pub mod control_server {
             &self,
             request: tonic::Request<super::AuditRequest>,
         ) -> std::result::Result<tonic::Response<Self::AuditStream>, tonic::Status>;
+        /// Writes words of the caller beside an incident, which may be over. NOT_FOUND for one that is not known, else
+        /// refusals are FAILED_PRECONDITION or INVALID_ARGUMENT with the reason.
+        async fn note(
+            &self,
+            request: tonic::Request<super::NoteRequest>,
+        ) -> std::result::Result<tonic::Response<super::NoteReply>, tonic::Status>;
         /// Takes an engine out of traffic, whatever its health; Readmit lets it in again. Refusals are
         /// FAILED_PRECONDITION or INVALID_ARGUMENT with the reason.
         async fn quarantine(
@@ -5178,6 +5243,49 @@ pub mod control_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/Note" => {
+                    #[allow(non_camel_case_types)]
+                    struct NoteSvc<T: Control>(pub Arc<T>);
+                    impl<T: Control> tonic::server::UnaryService<super::NoteRequest>
+                    for NoteSvc<T> {
+                        type Response = super::NoteReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::NoteRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::note(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = NoteSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

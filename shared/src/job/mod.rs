@@ -44,11 +44,11 @@ pub use moments::Moments;
 pub use order::WARMUP_RECIPE;
 pub use placement::{Place, ServicePlace};
 pub use sections::{
-    Agent, AgentCommand, Attaches, BatchShape, Canary, Checkpoint, ControlGroups, Data, Detect,
-    DetectValue, Dtype, EngineHealth, EngineKind, EngineWeights, Flush, General, Ha, HideState,
-    HybridMode, Isolate, Kept, KeptStore, KindBudget, Launcher, Level, Limits, Mode, Model,
-    ModelConfig, Needed, Node, PauseMode, Policy, ProbeBy, PublishAfter, Ready, Restart, Rollout,
-    RolloutCommand, Service, ServiceHealth, Stop, StopSignal, Swap, Tool, Train, Trainer,
+    Agent, AgentCommand, Alarms, Attaches, BatchShape, Canary, Checkpoint, ControlGroups, Data,
+    Detect, DetectValue, Dtype, EngineHealth, EngineKind, EngineWeights, Flush, General, Ha,
+    HideState, HybridMode, Isolate, Kept, KeptStore, KindBudget, Launcher, Level, Limits, Mode,
+    Model, ModelConfig, Needed, Node, PauseMode, Policy, ProbeBy, PublishAfter, Ready, Restart,
+    Rollout, RolloutCommand, Service, ServiceHealth, Stop, StopSignal, Swap, Tool, Train, Trainer,
     TrainerCommand, TrainerReady, Verification, WarmupSettings, Watch, WeightTransport, Weights,
     WrittenBy,
 };
@@ -99,6 +99,9 @@ pub struct Job {
     /// `[ha]`: several controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ha: Option<Ha>,
+    /// `[alarms]`: who is told of alarms and incidents.
+    #[serde(default, skip_serializing_if = "Alarms::is_default")]
+    pub alarms: Alarms,
     /// `[weights]`: how weights travel.
     #[serde(default)]
     pub weights: Weights,
@@ -187,6 +190,7 @@ impl Job {
     /// before do not know and refuse.
     pub fn for_nodes(mut self) -> Job {
         self.checkpoint.written_by = WrittenBy::default();
+        self.alarms = Alarms::default();
         self
     }
 
@@ -208,6 +212,7 @@ impl Job {
             .chain(of_agent)
             .chain(self.checkpoint.remote_signing_key_file.as_mut())
             .chain(self.store.secret_file.as_mut())
+            .chain(self.alarms.webhook_secret_file.as_mut())
             .chain(self.ha.iter_mut().flat_map(Ha::files))
             .chain(self.services.values_mut().map(|s| &mut s.cwd))
         {
@@ -257,6 +262,9 @@ impl Job {
         }
         if let Some(file) = &self.store.secret_file {
             also("store.secret_file", file);
+        }
+        if let Some(file) = &self.alarms.webhook_secret_file {
+            also("alarms.webhook_secret_file", file);
         }
         if let Some(ha) = &self.ha {
             let of_etcd = [

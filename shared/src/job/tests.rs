@@ -48,6 +48,7 @@ fn a_job_of_defaults_has_no_key_that_the_build_before_does_not_know() {
     let mut of_nodes = Vec::new();
     let mut written = minimal();
     written.checkpoint.written_by = WrittenBy::Nodes;
+    written.alarms.webhook = Some("https://example.org/hook".to_owned());
     keys(
         &serde_json::to_value(written.for_nodes()).unwrap(),
         "",
@@ -199,6 +200,18 @@ const BAD: &[(&str, &str)] = &[
     (
         "rollout_dtype_of_an_engine",
         ":6:1: `rollout.dtype` is \"bfloat16\"; it is the built-in rollout's; say with `rollout.command.dtype` what numbers your engine holds",
+    ),
+    (
+        "webhook_of_a_person",
+        ":6:1: `alarms.webhook` is no address to post to; leave name and password out of it: a receiver knows the job by `webhook_secret_file`",
+    ),
+    (
+        "webhook_secret_for_nobody",
+        ":6:1: `alarms.webhook_secret_file` is hook.secret; name the receiver that knows the secret as `alarms.webhook`",
+    ),
+    (
+        "webhook_without_scheme",
+        ":6:1: `alarms.webhook` is no address to post to; write https://HOST/PATH, or http://HOST/PATH",
     ),
     (
         "weights_dtype_and_checksums",

@@ -1,7 +1,7 @@
 //! What a job file's values must be.
 use super::error::Problem;
 use super::placement::count_key;
-use super::sections::CONTROLLERS;
+use super::sections::{CONTROLLERS, wrong_address};
 use super::{
     Dtype, Job, Mode, ModelConfig, PublishAfter, Verification, WeightTransport, WrittenBy,
 };
@@ -56,6 +56,7 @@ impl Job {
         self.check_counts()?;
         self.check_remote()?;
         self.check_ha()?;
+        self.check_alarms()?;
         self.check_mode()?;
         self.check_numbers()?;
         self.check_windows()?;
@@ -185,6 +186,22 @@ impl Job {
             ));
         }
         Ok(())
+    }
+
+    fn check_alarms(&self) -> Result<(), Problem> {
+        let (key, alarms) = ("alarms.webhook", &self.alarms);
+        match (&alarms.webhook, &alarms.webhook_secret_file) {
+            (Some(url), _) => match wrong_address(url) {
+                // It is not said what it is: who has the address of some receivers may post to them.
+                Some(must) => Err(bad(key, "no address to post to", must)),
+                None => Ok(()),
+            },
+            (None, Some(file)) => {
+                let must = "name the receiver that knows the secret as `alarms.webhook`";
+                Err(bad("alarms.webhook_secret_file", file.display(), must))
+            }
+            (None, None) => Ok(()),
+        }
     }
 
     fn check_mode(&self) -> Result<(), Problem> {

@@ -1,5 +1,5 @@
 //! Options of the commands that change a running job: `scale`, `update`, `cordon`, `restore-slot`,
-//! `quarantine`.
+//! `quarantine`, `note`.
 use super::values::role;
 use clap::Args as ClapArgs;
 use robust_shared::ids::Role;
@@ -46,6 +46,17 @@ pub struct RestoreSlotArgs {
     /// The slot within the pool on that node, from 0
     #[arg(value_name = "N")]
     pub index: u32,
+}
+
+/// Options of `note`.
+#[derive(Debug, ClapArgs)]
+pub struct NoteArgs {
+    /// The incident's number
+    #[arg(value_name = "INCIDENT")]
+    pub incident: u64,
+    /// What was found or done: one line of 2,000 characters at most
+    #[arg(value_name = "TEXT")]
+    pub text: String,
 }
 
 /// Which engine `quarantine` and `readmit` are about.

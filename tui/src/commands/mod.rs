@@ -15,6 +15,7 @@ mod inspect;
 mod logs;
 mod man;
 mod membership;
+mod note;
 mod promises;
 mod quarantine;
 mod report;
@@ -99,6 +100,7 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         Command::Events(events) => events::run(&endpoint, &events, global.json).await,
         Command::Inject(inject) => inject::run(&endpoint, &inject, global.json).await,
         Command::Audit(args) => audit::run(&endpoint, &args, global.json).await,
+        Command::Note(args) => note::run(&endpoint, args, global.json).await,
         Command::Report(report) => report::run(&endpoint, &report, global.json).await,
         Command::Export(command) => export::run(&endpoint, &command, global.json).await,
         Command::Quarantine(engine) => quarantine::run(&endpoint, &engine, true, global.json).await,

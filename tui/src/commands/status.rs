@@ -6,7 +6,7 @@ use crate::controllers;
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use crate::format::{
-    bytes, clock, count, faults, millis, mode, moment, of_total, rate, ratio, who,
+    bytes, clock, count, faults, millis, mode, moment, moment_of, of_total, rate, ratio, who,
 };
 use crate::paint::Paint;
 use crate::table::Table;
@@ -102,6 +102,9 @@ fn text(s: &v1::Status, all: bool, paint: Paint) -> String {
     }
     if !s.incidents.is_empty() {
         text += &format!("\n{}", incidents(&s.incidents, all).render(paint));
+    }
+    if s.incidents.iter().any(|i| !i.notes.is_empty()) {
+        text += &format!("\n{}", notes(&s.incidents).render(paint));
     }
     text
 }
@@ -399,9 +402,50 @@ fn incidents(all: &[v1::Incident], every: bool) -> Table {
     table
 }
 
+/// What operators wrote beside incidents.
+fn notes(all: &[v1::Incident]) -> Table {
+    let mut table = Table::new(&[">INCIDENT", "NOTED", "BY", "NOTE"]);
+    for i in all {
+        for note in &i.notes {
+            table.row([
+                i.id.to_string(),
+                moment_of(note.at_ms),
+                note.who.clone(),
+                note.text.clone(),
+            ]);
+        }
+    }
+    table
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn notes_are_told_below_the_incidents_and_nothing_where_there_are_none() {
+        let note = v1::IncidentNote {
+            at_ms: 1_700_000_000_000,
+            who: "uid 7 (ann), pid 9".to_owned(),
+            text: "the switch in rack 4".to_owned(),
+        };
+        let incident = v1::Incident {
+            id: 3,
+            ..Default::default()
+        };
+        let mut status = v1::Status {
+            incidents: vec![incident],
+            ..Default::default()
+        };
+        let without = text(&status, false, Paint::plain());
+        assert!(!without.contains("NOTE"), "{without}");
+        status.incidents[0].notes.push(note);
+        let with = text(&status, false, Paint::plain());
+        let last = with.lines().last().unwrap_or_default();
+        assert!(last.trim_start().starts_with("3  2023-11-1"), "{with}");
+        let end = "uid 7 (ann), pid 9  the switch in rack 4";
+        assert!(last.ends_with(end), "{with}");
+    }
 
     #[test]
     fn a_service_is_told_with_its_address_and_why_it_ended() {

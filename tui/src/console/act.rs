@@ -60,6 +60,13 @@ pub enum Act {
         /// `key=value`.
         change: String,
     },
+    /// Words beside an incident.
+    Note {
+        /// Its number.
+        incident: u64,
+        /// A line.
+        text: String,
+    },
     /// End job and daemon.
     Stop,
 }
@@ -221,6 +228,7 @@ impl Act {
             Act::Restore(slot) => format!("Restore slot {} of {}?", slot.index, slot.pool),
             Act::Scale { role, from, to } => format!("Scale {role} from {from} to {to}?"),
             Act::Update { role, .. } => format!("Update {role}?"),
+            Act::Note { incident, .. } => format!("Note this on incident {incident}?"),
             Act::Stop => "End the job?".to_owned(),
         }
     }
@@ -242,6 +250,7 @@ impl Act {
             Act::Restore(_) => "restore",
             Act::Scale { .. } => "scale",
             Act::Update { .. } => "update",
+            Act::Note { .. } => "note it",
             Act::Stop => "end the job",
         }
     }

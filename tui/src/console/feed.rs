@@ -223,6 +223,11 @@ async fn carry_out(endpoint: &Endpoint, act: Act) -> Result<String, CliError> {
                 "{role} is restarted (revision {revision} of the job): {when}"
             ))
         }
+        Act::Note { incident, text } => {
+            let request = v1::NoteRequest { incident, text };
+            let count = endpoint.ask(client.note(request)).await?.count;
+            Ok(format!("note {count} of incident {incident} is kept"))
+        }
         Act::Stop => {
             endpoint.ask(client.stop(v1::StopRequest {})).await?;
             Ok("the job is ending in order".to_owned())

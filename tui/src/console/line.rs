@@ -1,15 +1,21 @@
 //! A line that is typed.
 use crossterm::event::KeyCode;
 
+/// Bytes of a line: longer is no name, number or value.
+pub const LONGEST: usize = 120;
+
 /// A key's effect on a line.
 pub fn edit(line: &mut String, code: KeyCode) {
-    /// Longer is no name, number or value.
-    const LONGEST: usize = 120;
+    edit_within(line, code, LONGEST);
+}
+
+/// The same on a line that may have so many bytes.
+pub fn edit_within(line: &mut String, code: KeyCode, longest: usize) {
     match code {
         KeyCode::Backspace => {
             line.pop();
         }
-        KeyCode::Char(c) if line.len() < LONGEST => line.push(c),
+        KeyCode::Char(c) if line.len() < longest => line.push(c),
         _ => {}
     }
 }

@@ -28,6 +28,7 @@ pub fn markdown(s: &Status, i: &Incident) -> String {
         ("Timings", timings(i)),
         ("What followed", followed(s, i)),
         ("Seen before", seen(s, i)),
+        ("Notes", notes(i)),
         ("Evidence", evidence(&i.evidence)),
         ("Environment", list(&environment(s))),
     ];
@@ -106,6 +107,15 @@ fn seen(s: &Status, i: &Incident) -> String {
     };
     let known = Fingerprint::of(i).to_string();
     list(&[("Before this", before), ("Fingerprint", known)])
+}
+
+/// What operators wrote beside it, oldest first.
+fn notes(i: &Incident) -> String {
+    let note = i.notes.iter().map(|note| {
+        let (when, who) = (words::moment(note.at_ms), plain(&note.who));
+        format!("- {} ({who}, {when})\n", plain(&note.text))
+    });
+    note.collect()
 }
 
 /// Its first lines as they are, in a block that none of them ends.
@@ -307,6 +317,23 @@ mod tests {
             plain("@ann broke #12, # 3"),
             "\\@<!-- -->ann broke \\#<!-- -->12, \\# 3"
         );
+    }
+
+    #[test]
+    fn notes_are_told_with_who_wrote_them_and_mark_nothing_up() {
+        let mut one = incident(1);
+        let text = markdown(&status(vec![one.clone()]), &one);
+        assert!(!text.contains("## Notes"), "{text}");
+        let note = |text: &str| v1::IncidentNote {
+            at_ms: 1_767_323_045_000,
+            who: "uid 7 (ann), pid 9".into(),
+            text: text.into(),
+        };
+        one.notes = vec![note("the switch in rack 4"), note("see *#12*")];
+        let text = markdown(&status(vec![one.clone()]), &one);
+        let told = "## Notes\n\n- the switch in rack 4 (uid 7 (ann), pid 9, 2026-01-02 03:04:05.000 UTC)\n\
+                    - see \\*\\#<!-- -->12\\* (";
+        assert!(text.contains(told), "{text}");
     }
 
     #[test]

@@ -6,4 +6,4 @@ mod words;
 
 pub use kin::{Fingerprint, seen_before};
 pub use markdown::markdown;
-pub use words::{before, cause, led_to, lost, root, under, with_it};
+pub use words::{before, cause, led_to, lost, moment, root, under, with_it};

@@ -22,6 +22,35 @@ fn quarantine_and_readmit_say_what_is_so_now_and_why_not() {
 }
 
 #[test]
+fn a_note_is_kept_with_its_incident_and_shown_and_an_unknown_one_exits_4() {
+    let (dir, _fake, _server) = daemon(Book {
+        status: status(),
+        ..Default::default()
+    });
+    let text = |args: &[&str]| out(&run(dir.path(), args));
+    assert_eq!(
+        text(&["note", "3", "the switch in rack 4"]),
+        "note 1 of incident 3 is kept\n"
+    );
+    let shown = text(&["status"]);
+    assert!(
+        shown.contains("uid 7 (ann), pid 9  the switch in rack 4\n"),
+        "{shown}"
+    );
+    let markdown = text(&["report", "--incident", "3"]);
+    assert!(
+        markdown.contains("## Notes\n\n- the switch in rack 4 (uid 7"),
+        "{markdown}"
+    );
+    let refused = run(dir.path(), &["note", "4", "x"]);
+    assert_eq!(refused.status.code(), Some(4));
+    assert_eq!(
+        err(&refused),
+        "robustctl: refused: there is no incident 4\n"
+    );
+}
+
+#[test]
 fn a_refused_injection_exits_4_with_the_daemons_reason() {
     let (dir, fake, _server) = daemon(Book::default());
     let output = run(dir.path(), &["inject", "--kill", "trainer", "--index", "7"]);

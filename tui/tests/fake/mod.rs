@@ -293,6 +293,29 @@ impl Control for Fake {
         Ok(Response::new(Box::pin(tokio_stream::iter(lines.map(Ok)))))
     }
 
+    async fn note(
+        &self,
+        request: Request<v1::NoteRequest>,
+    ) -> Result<Response<v1::NoteReply>, Status> {
+        let v1::NoteRequest { incident, text } = request.into_inner();
+        let note = v1::IncidentNote {
+            at_ms: 1_700_000_000_000,
+            who: "uid 7 (ann), pid 9".to_owned(),
+            text,
+        };
+        let incidents = &mut self.0.lock().unwrap().status.incidents;
+        let Some(found) = incidents.iter_mut().find(|i| i.id == incident) else {
+            return Err(Status::not_found(format!(
+                "there is no incident {incident}"
+            )));
+        };
+        found.notes.push(note.clone());
+        Ok(Response::new(v1::NoteReply {
+            note: Some(note),
+            count: u32::try_from(found.notes.len()).unwrap(),
+        }))
+    }
+
     async fn quarantine(
         &self,
         request: Request<v1::QuarantineRequest>,

@@ -147,6 +147,7 @@ fn everything() -> v1::Status {
 fn full() -> Metrics {
     let metrics = Metrics::new("n0");
     metrics.traces();
+    metrics.webhook();
     metrics.status(&Arc::new(status()));
     let reading = Reading {
         index: 3,

@@ -4,6 +4,7 @@ mod crash;
 mod failure;
 mod history;
 mod model;
+mod notes;
 mod open;
 mod power;
 mod schema;

@@ -1,6 +1,7 @@
 //! The sections of a job file, one struct each; units are in the names.
 
 mod agent_command;
+mod alarms;
 mod command;
 mod detect;
 mod learn;
@@ -13,6 +14,8 @@ mod task;
 mod trainer_command;
 
 pub use agent_command::{AgentCommand, Attaches};
+pub use alarms::Alarms;
+pub(in crate::job) use alarms::wrong_address;
 pub use command::{
     Canary, Dtype, EngineHealth, EngineKind, EngineWeights, Flush, HybridMode, Isolate, PauseMode,
     ProbeBy, RolloutCommand, Verification,

@@ -3,6 +3,7 @@ use super::escape::esc;
 use super::run::{Run, whom};
 use crate::cascade;
 use crate::format::{self, millis};
+use crate::postmortem;
 use robust_proto::v1;
 
 /// Incidents that are told one by one.
@@ -69,7 +70,7 @@ fn card(run: &Run<'_>, i: &v1::Incident) -> String {
          <small>at {}, step {}, {}</small></h3>\
          <p>{}</p>{root}{cause}<p>{}</p>{}<table class=\"times\"><tr><th>detect</th><th>restart</th>\
          <th>reconnect</th><th>total</th></tr><tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr></table>\
-         <p class=\"stages\">{stages}</p>{evidence}</article>\n",
+         <p class=\"stages\">{stages}</p>{}{evidence}</article>\n",
         if i.outcome == "recovered" {
             "good"
         } else {
@@ -88,7 +89,25 @@ fn card(run: &Run<'_>, i: &v1::Incident) -> String {
         millis(i.restart_ms),
         millis(i.reconnect_ms),
         millis(i.total_ms),
+        notes(&i.notes),
     )
+}
+
+/// What operators wrote beside it.
+fn notes(all: &[v1::IncidentNote]) -> String {
+    let note = |n: &v1::IncidentNote| {
+        format!(
+            "<p>{} <small>{}, {}</small></p>",
+            esc(&n.text),
+            postmortem::moment(n.at_ms),
+            esc(&n.who)
+        )
+    };
+    let told: String = all.iter().map(note).collect();
+    match told.is_empty() {
+        true => told,
+        false => format!("<h4>Notes</h4>{told}"),
+    }
 }
 
 /// The three parts of a recovery by their share of it.

@@ -245,6 +245,9 @@ fn incidents(run: &Run<'_>, paint: Paint) -> String {
         if !i.root.is_empty() {
             text += &format!("{}\n", cut(&format!("    root: {}", i.root), LINE));
         }
+        for note in &i.notes {
+            text += &format!("{}\n", cut(&format!("    note: {}", note.text), LINE));
+        }
         let follow: Vec<String> = cascade::under(newest, i.id).map(whom).collect();
         if !follow.is_empty() {
             let follow = format!("    with it, under {}: {}", i.id, follow.join(", "));

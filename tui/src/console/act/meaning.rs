@@ -50,6 +50,10 @@ impl Act {
                 format!("{change}"),
                 format!("Role {role} alone is restarted with it; refused, the job is as it was."),
             ],
+            Act::Note { text, .. } => vec![
+                text.clone(),
+                "It is kept with the incident, with your name and the time, and cannot be taken back.".to_owned(),
+            ],
             Act::Stop => lines(&[
                 "The job ends at its last committed step, every role and the daemon with it.",
             ]),

@@ -26,7 +26,11 @@ struct Ask {
 
 /// Asks before it is done.
 pub fn open(act: Act, sight: &Sight) -> Effect {
-    match sight.cannot_act() {
+    let refusal = match act {
+        Act::Note { .. } => sight.cannot_write(),
+        _ => sight.cannot_act(),
+    };
+    match refusal {
         Some(refusal) => Effect::refuse(refusal),
         None => Effect::Open(Box::new(Ask::new(act, &sight.job))),
     }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   I ──► Menu ──Enter──► Prompt ──Enter──► Ask ──yes──► Action::Do
-//!   S, U ────────────────────┘               │
+//!   S, U, N ─────────────────┘               │
 //!   K, H, L, Q, R, P, ... ───────────────────┘
 //!   : ──► Palette ──Enter──► the same as by the key
 //!   i, p ──► Inside, which only looks

@@ -3,7 +3,7 @@ use super::ask;
 use super::replaced::unless_replaced;
 use super::sheet::{Sheet, WIDTH};
 use crate::console::act::{Act, Life, Strike};
-use crate::console::line::edit;
+use crate::console::line::{LONGEST, edit_within};
 use crate::console::screen::{Effect, Input, Screen};
 use crate::console::state::{Common, Sight};
 use crate::console::ui::Drawn;
@@ -12,6 +12,10 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use robust_shared::fault::{At, Fault, Kind};
 use robust_shared::ids::Role;
+use robust_shared::note;
+
+/// Bytes of a note that is typed here, as all of it is seen; `robustctl note` takes longer ones.
+const LONGEST_NOTE: usize = 400;
 
 /// A line that is being typed.
 #[derive(Debug)]
@@ -46,15 +50,37 @@ pub enum Wanted {
         /// Whom; none: a node or the leader.
         life: Option<Life>,
     },
+    /// What there is to say of an incident.
+    Note {
+        /// Its number.
+        incident: u64,
+    },
 }
 
 impl Wanted {
+    /// On the edge of the dialog.
+    fn title(&self) -> &'static str {
+        match self {
+            Wanted::Note { .. } => " Note ",
+            Wanted::Scale { .. } | Wanted::Update { .. } | Wanted::Fault { .. } => " Change ",
+        }
+    }
+
+    /// Bytes of the line at most.
+    fn longest(&self) -> usize {
+        match self {
+            Wanted::Note { .. } => LONGEST_NOTE,
+            Wanted::Scale { .. } | Wanted::Update { .. } | Wanted::Fault { .. } => LONGEST,
+        }
+    }
+
     /// The words before the line.
     pub fn label(&self) -> String {
         match self {
             Wanted::Scale { role, from } => format!("How many {role} instances? (now {from})"),
             Wanted::Update { role } => format!("New value for {role}, as KEY=VALUE:"),
             Wanted::Fault { kind, .. } => format!("{kind}: {}", kind.help()),
+            Wanted::Note { incident } => format!("Note on incident {incident}:"),
         }
     }
 
@@ -107,6 +133,11 @@ impl Wanted {
                 _ => Err("KEY=VALUE is wanted, as in the job file".to_owned()),
             },
             Wanted::Fault { life, .. } => strike(text, life.clone()).map(Act::Strike),
+            Wanted::Note { incident } => {
+                let text = note::checked(text).map_err(said)?;
+                let incident = *incident;
+                Ok(Act::Note { incident, text })
+            }
         }
     }
 }
@@ -145,7 +176,11 @@ fn said(problem: impl std::fmt::Display) -> String {
 
 /// Has a line typed.
 pub fn open(wanted: Wanted, sight: &Sight) -> Effect {
-    match sight.cannot_act() {
+    let refusal = match wanted {
+        Wanted::Note { .. } => sight.cannot_write(),
+        Wanted::Scale { .. } | Wanted::Update { .. } | Wanted::Fault { .. } => sight.cannot_act(),
+    };
+    match refusal {
         Some(refusal) => Effect::refuse(refusal),
         None => Effect::Open(Box::new(Prompt::new(wanted, String::new()))),
     }
@@ -168,7 +203,7 @@ impl Prompt {
                 Ok(act) => return vec![Effect::Close, ask::open(act, sight)],
                 Err(problem) => self.problem = problem,
             },
-            code => edit(&mut self.text, code),
+            code => edit_within(&mut self.text, code, self.wanted.longest()),
         }
         Vec::new()
     }
@@ -198,7 +233,7 @@ impl Screen for Prompt {
         }
         lines.push("Enter: go on     Esc: do nothing".to_owned());
         let sheet = Sheet {
-            title: " Change ",
+            title: self.wanted.title(),
             foot: "",
             width: WIDTH,
             style: common.look.accent(),

@@ -113,12 +113,18 @@ impl Sight {
 
     /// Why nothing can be done now.
     pub fn cannot_act(&self) -> Option<&'static str> {
+        let is_over = self.job.is_over();
+        self.cannot_write()
+            .or_else(|| is_over.then_some("the job is over"))
+    }
+
+    /// Why nothing can be written either, which is done after the job's end, too.
+    pub fn cannot_write(&self) -> Option<&'static str> {
         match self.link {
             _ if self.playback.is_some() => Some("this is a recording"),
             _ if self.read_only => Some("this console only reads (--read-only)"),
             Link::Waiting => Some("no daemon reached yet"),
             Link::Lost { .. } => Some("the daemon is not reachable"),
-            Link::Live if self.job.is_over() => Some("the job is over"),
             Link::Live => None,
         }
     }

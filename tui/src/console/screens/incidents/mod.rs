@@ -3,6 +3,7 @@ mod table;
 
 pub use table::draw_newest;
 
+use crate::console::dialogs::prompt::{self, Wanted};
 use crate::console::escapes;
 use crate::console::event::Action;
 use crate::console::key::{self, Key};
@@ -31,6 +32,13 @@ const COPY: Key = Key::act(
     "copy the incident as Markdown to the clipboard",
 );
 
+const NOTE: Key = Key::act(
+    "N",
+    KeyCode::Char('N'),
+    "note",
+    "write a line beside the incident",
+);
+
 /// The screen.
 #[derive(Debug)]
 pub struct Incidents {
@@ -51,6 +59,15 @@ impl Default for Incidents {
 }
 
 impl Incidents {
+    /// A line beside the selected incident is typed.
+    fn noted(&self, sight: &Sight) -> Effect {
+        let chosen = self.table.chosen(sight.job.incidents(), sight.look);
+        match chosen.map(|incident| incident.id) {
+            Some(incident) => prompt::open(Wanted::Note { incident }, sight),
+            None => Effect::refuse(NONE),
+        }
+    }
+
     /// The selected incident as Markdown into the clipboard.
     fn copied(&self, sight: &Sight) -> Vec<Effect> {
         let chosen = self.table.chosen(sight.job.incidents(), sight.look);
@@ -71,7 +88,7 @@ impl Incidents {
     }
 }
 
-/// Why nothing is copied.
+/// Why nothing is copied, and nothing noted.
 const NONE: &str = "there is no incident selected";
 
 impl Screen for Incidents {
@@ -83,13 +100,18 @@ impl Screen for Incidents {
         match input {
             _ if self.scroll.on(&input) => Vec::new(),
             Input::Key(KeyCode::Char('y')) => self.copied(common),
+            Input::Key(KeyCode::Char('N')) => vec![self.noted(common)],
             _ => Vec::new(),
         }
     }
 
     fn refuses(&self, key: KeyCode, common: &Common) -> Option<String> {
         let chosen = self.table.chosen(common.job.incidents(), common.look);
-        (key == KeyCode::Char('y') && chosen.is_none()).then(|| NONE.to_owned())
+        match key {
+            KeyCode::Char('y') if chosen.is_none() => Some(NONE.to_owned()),
+            KeyCode::Char('N') => self.noted(common).refusal(),
+            _ => None,
+        }
     }
 
     fn draw(&self, common: &Common, area: Rect, buf: &mut Buffer, drawn: &mut Drawn) {
@@ -113,10 +135,11 @@ impl Screen for Incidents {
 
     fn hints<'a>(&'a self, _: &'a Common) -> Hints<'a> {
         Hints {
-            own: &[&[COPY]],
+            own: &[&[COPY, NOTE]],
             most: &[
                 key::SELECT,
                 COPY,
+                NOTE,
                 key::FILTER,
                 key::SORT,
                 key::SCROLL,
@@ -151,6 +174,7 @@ fn lines(sight: &Sight, i: &Incident, width: usize) -> Vec<Line<'static>> {
             .map(|s| part(sight, &s.name, s.ms, i.total_ms));
         lines.extend(stages);
     }
+    lines.extend(notes(sight, i, width));
     if !i.evidence.is_empty() {
         lines.push(Line::raw(""));
         let heading = " evidence, taken before anything was killed".to_owned();
@@ -161,6 +185,26 @@ fn lines(sight: &Sight, i: &Incident, width: usize) -> Vec<Line<'static>> {
             .lines()
             .map(|l| format!("   {}", sight.look.fit(l, room)));
         lines.extend(evidence.map(Line::raw));
+    }
+    lines
+}
+
+/// What operators wrote beside it, oldest first.
+fn notes(sight: &Sight, i: &Incident, width: usize) -> Vec<Line<'static>> {
+    if i.notes.is_empty() {
+        return Vec::new();
+    }
+    let heading = Line::styled(" notes of operators", sight.look.faint());
+    let mut lines = vec![Line::raw(""), heading];
+    let room = width.saturating_sub(4);
+    for note in &i.notes {
+        let when = time_of_day_at(note.at_ms, sight.zone);
+        let by = sight.look.fit(&format!("{when}  {}", note.who), room);
+        lines.push(Line::styled(format!("   {by}"), sight.look.faint()));
+        // As it is: nobody cuts an operator's words.
+        let text = sight.look.fit(&note.text, note.text.len());
+        let text = wrapped(&text, room).into_iter();
+        lines.extend(text.map(|text| Line::raw(format!("   {text}"))));
     }
     lines
 }

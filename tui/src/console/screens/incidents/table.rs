@@ -15,7 +15,11 @@ pub static SPEC: Spec<Incident> = Spec {
     name: |i| i.id.to_string(),
     text: |i| {
         let name = who(&i.role, i.index);
-        format!("{name} {} {} {} {}", i.rule, i.outcome, i.reason, i.plan)
+        let notes: String = i.notes.iter().map(|n| format!(" {}", n.text)).collect();
+        format!(
+            "{name} {} {} {} {}{notes}",
+            i.rule, i.outcome, i.reason, i.plan
+        )
     },
 };
 
@@ -85,10 +89,19 @@ const COLUMNS: [Column<Incident>; 10] = [
         (i.outcome.clone(), look.tone(look.tone_of(&i.outcome)))
     }),
     words("SEEN", 0, 5, |i, _| match i.under {
-        0 => plain(i.reason.clone()),
-        first => plain(format!("follows from {first}: {}", i.reason)),
+        0 => plain(noted(i) + &i.reason),
+        first => plain(format!("{}follows from {first}: {}", noted(i), i.reason)),
     }),
 ];
+
+/// That operators wrote beside it, before what was seen, whose end may have no room.
+fn noted(i: &Incident) -> String {
+    match i.notes.len() {
+        0 => String::new(),
+        1 => "[1 note] ".to_owned(),
+        count => format!("[{count} notes] "),
+    }
+}
 
 fn plain(text: String) -> Cell {
     (text, Style::new())

@@ -1,5 +1,6 @@
 //! The incidents screen.
 use super::{check_at, check_screen, screen};
+use crate::console::act::Act;
 use crate::console::event::Action;
 use crate::console::state::Settings;
 use crate::console::tests::fixtures::{
@@ -64,6 +65,69 @@ fn an_incident_says_what_it_comes_from_and_what_followed_from_it() {
     ] {
         assert!(shown.contains(part), "{part} is missing in\n{shown}");
     }
+}
+
+#[test]
+fn a_note_is_typed_asked_about_and_kept_and_stands_in_the_row_and_below() {
+    let mut state = showing(recovering());
+    let _ = play(&mut state, typed("6N"));
+    let _ = play(&mut state, [key(KeyCode::Enter)]);
+    let shown = screen(&state, 100, 30);
+    assert!(shown.contains("a note without words"), "{shown}");
+    let long = format!("{}rack 4", "the switch ".repeat(12));
+    let _ = play(&mut state, typed(&long));
+    let _ = play(&mut state, [key(KeyCode::Enter)]);
+    let shown = screen(&state, 100, 30);
+    for part in ["Note this on incident 2?", "cannot be taken back"] {
+        assert!(shown.contains(part), "{part} is missing in\n{shown}");
+    }
+    let wanted = Act::Note {
+        incident: 2,
+        text: long.clone(),
+    };
+    assert_eq!(play(&mut state, typed("y")), [Action::Do(wanted)]);
+
+    let mut status = recovering();
+    status.incidents.last_mut().unwrap().notes = vec![v1::IncidentNote {
+        at_ms: 1_767_323_045_000,
+        who: "uid 7 (ann), pid 9".into(),
+        text: long,
+    }];
+    let mut state = showing(status);
+    let _ = play(&mut state, typed("6"));
+    let shown = screen(&state, 120, 60);
+    for part in ["[1 note] ", "notes of operators", "uid 7 (ann), pid 9"] {
+        assert!(shown.contains(part), "{part} is missing in\n{shown}");
+    }
+    let words = shown.matches("switch").count();
+    assert_eq!(words, 12, "all of it is shown\n{shown}");
+}
+
+#[test]
+fn a_note_is_written_after_the_end_of_the_job_as_well() {
+    let mut status = recovering();
+    status.state = "failed".into();
+    let mut state = showing(status);
+    let _ = play(&mut state, typed("6Nx"));
+    let _ = play(&mut state, [key(KeyCode::Enter)]);
+    let wanted = Act::Note {
+        incident: 2,
+        text: "x".into(),
+    };
+    assert_eq!(play(&mut state, typed("y")), [Action::Do(wanted)]);
+}
+
+#[test]
+fn a_console_that_only_reads_notes_nothing() {
+    let read_only = true;
+    let of = Settings {
+        read_only,
+        ..settings()
+    };
+    let mut state = showing_of(of, recovering());
+    assert_eq!(play(&mut state, typed("6N")), []);
+    assert!(state.dialog().is_none());
+    assert!(state.notice().unwrap().text.contains("only reads"));
 }
 
 #[test]

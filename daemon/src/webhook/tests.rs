@@ -1,0 +1,275 @@
+//! What a receiver gets, and that nobody waits for one.
+#![allow(clippy::unwrap_used)]
+#[path = "../../tests/hook/mod.rs"]
+mod hook;
+
+use super::receiver::Patience;
+use super::*;
+use aws_lc_rs::hmac;
+use axum::http::StatusCode;
+use hook::{Posted, next, receiver};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+
+/// How long a test waits for what must come.
+const LONG: Duration = Duration::from_secs(60);
+
+const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
+
+/// Tries often, and for so long.
+fn patience(in_all: Duration) -> Patience {
+    Patience {
+        answer: Duration::from_millis(500),
+        first_wait: Duration::from_millis(5),
+        longest_wait: Duration::from_millis(20),
+        in_all,
+    }
+}
+
+struct Place {
+    _dir: TempDir,
+    store: Store,
+    metrics: Arc<Metrics>,
+}
+
+impl Place {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(dir.path()).unwrap();
+        Self {
+            _dir: dir,
+            store,
+            metrics: Arc::new(Metrics::new("n0")),
+        }
+    }
+
+    /// A life of the daemon that posts there, and does not give up.
+    fn start(&self, url: &str) -> Webhook {
+        self.start_with(url, patience(LONG))
+    }
+
+    fn start_with(&self, url: &str, patience: Patience) -> Webhook {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET);
+        let receiver = Receiver::new(url, Some(key), patience).unwrap();
+        let about = Identity {
+            job: "j".to_owned(),
+            run: "r7".to_owned(),
+            leader: "n0".to_owned(),
+        };
+        let none: &[v1::Incident] = &[];
+        let known = (none, Arc::clone(&self.metrics));
+        Webhook::start(receiver, about, &self.store, known).unwrap()
+    }
+
+    fn counted(&self, result: &str) -> u64 {
+        let text = self.metrics.encode().unwrap();
+        let line = format!("robust_webhook_total{{result=\"{result}\"}} ");
+        let value = text.lines().find_map(|l| l.strip_prefix(&line)).unwrap();
+        value.parse().unwrap()
+    }
+
+    /// Waits until that is counted.
+    async fn until_counted(&self, result: &str, least: u64) {
+        let counting = async {
+            while self.counted(result) < least {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(LONG, counting).await.unwrap();
+    }
+}
+
+fn incident(id: u64, outcome: &str) -> v1::Incident {
+    v1::Incident {
+        id,
+        role: "rollout".to_owned(),
+        index: 1,
+        rule: "exit".to_owned(),
+        outcome: outcome.to_owned(),
+        at_ms: 1_700_000_000_000,
+        detect_ms: 4.0,
+        ..Default::default()
+    }
+}
+
+fn status(incidents: Vec<v1::Incident>) -> v1::Status {
+    v1::Status {
+        incidents,
+        ..Default::default()
+    }
+}
+
+fn ids(posted: &[Posted]) -> Vec<String> {
+    let id = |(_, body): &Posted| {
+        let document: Value = serde_json::from_slice(body).unwrap();
+        document["id"].as_str().unwrap().to_owned()
+    };
+    posted.iter().map(id).collect()
+}
+
+#[tokio::test]
+async fn the_receiver_gets_begin_and_end_each_once_signed_over_the_whole_body() {
+    let (url, mut posted, _) = receiver(&[]).await;
+    let place = Place::new();
+    let webhook = place.start(&format!("{url}/hook?k=v"));
+    webhook.status(&status(vec![incident(1, "recovering")]));
+    for _ in 0..3 {
+        webhook.status(&status(vec![incident(1, "recovered")]));
+    }
+    let alarm = v1::Alarm {
+        kind: "log away".to_owned(),
+        text: "the store does not answer".to_owned(),
+        since_ms: 7,
+    };
+    let mut away = status(vec![]);
+    away.alarms.push(alarm);
+    webhook.status(&away);
+    webhook.status(&status(vec![]));
+    webhook.flush(LONG).await;
+    let mut all = Vec::new();
+    while let Ok(one) = posted.try_recv() {
+        all.push(one);
+    }
+    let wanted = [
+        "r7/incident/1/begins",
+        "r7/incident/1/ends",
+        "r7/alarm/log-away/7/raised",
+        "r7/alarm/log-away/7/cleared",
+    ];
+    assert_eq!(ids(&all), wanted);
+    assert_eq!((place.counted("sent"), place.counted("dropped")), (4, 0));
+    let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET);
+    for (head, body) in &all {
+        assert_eq!(head["content-type"], "application/json");
+        let signed = head["robust-signature"].to_str().unwrap();
+        let hex = signed.strip_prefix("sha256=").unwrap();
+        let tag: Vec<u8> = (0..hex.len())
+            .step_by(2)
+            .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap())
+            .collect();
+        hmac::verify(&key, body, &tag).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn one_that_answers_500_is_asked_again_until_it_takes_all_in_order() {
+    let answers = [StatusCode::INTERNAL_SERVER_ERROR; 3];
+    let (url, mut posted, _) = receiver(&answers).await;
+    let place = Place::new();
+    let webhook = place.start(&url);
+    webhook.status(&status(vec![
+        incident(1, "recovered"),
+        incident(2, "recovering"),
+    ]));
+    webhook.flush(LONG).await;
+    let mut all = Vec::new();
+    for _ in 0..6 {
+        all.push(next(&mut posted).await);
+    }
+    let begins = "r7/incident/1/begins";
+    let wanted = [
+        begins,
+        begins,
+        begins,
+        begins,
+        "r7/incident/1/ends",
+        "r7/incident/2/begins",
+    ];
+    assert_eq!(ids(&all), wanted, "a double has the same number");
+    let counts = ["sent", "retried", "dropped"].map(|result| place.counted(result));
+    assert_eq!(counts, [3, 3, 0]);
+}
+
+#[tokio::test]
+async fn what_nobody_takes_in_time_is_dropped_and_what_comes_later_is_not() {
+    let (url, mut posted, answers) = receiver(&[]).await;
+    answers.always(StatusCode::SERVICE_UNAVAILABLE);
+    let place = Place::new();
+    let webhook = place.start_with(&url, patience(Duration::from_millis(50)));
+    webhook.status(&status(vec![incident(1, "recovering")]));
+    place.until_counted("dropped", 1).await;
+    assert_eq!(place.counted("sent"), 0);
+    answers.always(StatusCode::NO_CONTENT);
+    while posted.try_recv().is_ok() {}
+    webhook.status(&status(vec![incident(1, "recovered")]));
+    webhook.flush(LONG).await;
+    let last = next(&mut posted).await;
+    assert_eq!(ids(&[last]), ["r7/incident/1/ends"]);
+    // A document that the receiver will never take is not tried again.
+    answers.always(StatusCode::BAD_REQUEST);
+    webhook.status(&status(vec![incident(2, "recovering")]));
+    place.until_counted("dropped", 2).await;
+    assert_eq!(ids(&[next(&mut posted).await]), ["r7/incident/2/begins"]);
+    assert!(posted.try_recv().is_err());
+}
+
+/// One that takes connections and never answers.
+#[tokio::test]
+async fn nobody_waits_for_a_receiver_that_hangs_and_what_is_too_much_is_counted() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let place = Place::new();
+    let webhook = place.start(&format!("http://{}", listener.local_addr().unwrap()));
+    let many = 3 * QUEUED as u64;
+    let begun = Instant::now();
+    webhook.status(&status(
+        (1..=many).map(|id| incident(id, "recovering")).collect(),
+    ));
+    assert!(begun.elapsed() < LONG / 10, "{:?}", begun.elapsed());
+    // One may be on its way, the others in the queue.
+    let dropped = place.counted("dropped");
+    assert!(dropped >= many - QUEUED as u64 - 1, "{dropped}");
+    place.until_counted("retried", 1).await;
+    webhook.flush(Duration::from_millis(50)).await;
+    assert_eq!(place.counted("sent"), 0);
+}
+
+#[tokio::test]
+async fn who_goes_on_with_the_job_tells_what_was_not_heard_and_nothing_twice() {
+    let place = Place::new();
+    let (url, mut posted, _) = receiver(&[]).await;
+    let first = place.start(&url);
+    first.status(&status(vec![incident(1, "recovered")]));
+    first.flush(LONG).await;
+    drop(first);
+    place.store.sync().await.unwrap();
+    // Nobody listens there any more: the port was this listener's.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let gone = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let second = place.start(&gone);
+    let open = vec![incident(1, "recovered"), incident(2, "recovering")];
+    second.status(&status(open));
+    place.until_counted("retried", 1).await;
+    drop(second);
+    let third = place.start(&url);
+    let over = vec![incident(1, "recovered"), incident(2, "recovered")];
+    third.status(&status(over));
+    third.flush(LONG).await;
+    let mut all = Vec::new();
+    while let Ok(one) = posted.try_recv() {
+        all.push(one);
+    }
+    let wanted = [
+        "r7/incident/1/begins",
+        "r7/incident/1/ends",
+        "r7/incident/2/begins",
+        "r7/incident/2/ends",
+    ];
+    assert_eq!(ids(&all), wanted);
+}
+
+#[tokio::test]
+async fn no_redirect_is_followed() {
+    let (elsewhere, mut heard, _) = receiver(&[]).await;
+    let (url, mut posted, answers) = receiver(&[]).await;
+    answers.leads_to(&elsewhere);
+    answers.always(StatusCode::TEMPORARY_REDIRECT);
+    let place = Place::new();
+    let webhook = place.start(&url);
+    webhook.status(&status(vec![incident(1, "recovering")]));
+    place.until_counted("retried", 2).await;
+    next(&mut posted).await;
+    assert!(heard.try_recv().is_err());
+    assert_eq!(place.counted("sent"), 0);
+}
