@@ -38,6 +38,7 @@ pub mod state;
 pub mod store;
 pub mod telemetry;
 pub mod tell;
+pub mod texts;
 pub mod traces;
 pub mod witness;
 pub mod worker;

@@ -9,6 +9,7 @@ use crate::grpc::{self, ControlService, bind_unix};
 use crate::state::StateDir;
 use crate::store::Store;
 use crate::tell::Tell;
+use crate::texts::Texts;
 use robust_proto::v1;
 use robust_shared::core::{CoreConfig, Refusal};
 use robust_shared::job::Job;
@@ -50,6 +51,8 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
         events: feeds.events(),
         rules: feeds.rules(),
         samples_per_step: job.samples_per_step(),
+        samples_per_prompt: job.samples_per_prompt(),
+        texts: Texts::of(&job),
         audit: super::run::audit(&state)?,
         has_test_devices: false,
         joins: None,
