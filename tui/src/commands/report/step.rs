@@ -1,10 +1,10 @@
 //! `robustctl report --step N`: what entered a committed step, and how it came there.
-use crate::commands::traj::sentence;
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use crate::format::{ratio, time_of_day};
 use crate::paint::Paint;
 use crate::table::Table;
+use crate::trajectories::witness::sentence;
 use robust_proto::v1;
 use robust_shared::ids::TrajectoryId;
 use robust_shared::printable::one_line as printable;
