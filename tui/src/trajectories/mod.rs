@@ -2,7 +2,7 @@
 mod text;
 pub mod witness;
 
-pub use text::{Part, Text, Token, Whose, ids};
+pub use text::{Part, Text, Token, Whose};
 
 use robust_proto::v1;
 use robust_shared::ids::TrajectoryId;

@@ -123,6 +123,20 @@ impl Text {
         self.tokens.iter().any(|token| token.logprob.is_some())
     }
 
+    /// Of so many tokens the text is known.
+    pub fn known(&self) -> u64 {
+        self.pieces.len() as u64
+    }
+
+    /// Whether its first tokens, so many, are those of this one too.
+    pub fn begins_as(&self, t: &v1::Trajectory, tokens: usize) -> bool {
+        let Some(ours) = self.tokens.get(..tokens) else {
+            return false;
+        };
+        let mut theirs = ids(t);
+        ours.iter().all(|token| theirs.next() == Some(token.id))
+    }
+
     /// The pieces, to be gone on with.
     pub fn into_pieces(self) -> Vec<String> {
         self.pieces
@@ -137,7 +151,7 @@ impl Text {
 }
 
 /// The numbers of all of its tokens, in the order that [`Text`] has them in.
-pub fn ids(t: &v1::Trajectory) -> impl Iterator<Item = u32> + '_ {
+fn ids(t: &v1::Trajectory) -> impl Iterator<Item = u32> + '_ {
     let turns = t.turns.iter().flat_map(|turn| {
         let generated = turn.spans.iter().flat_map(|span| &span.ids);
         generated.chain(&turn.tool_ids)
@@ -236,6 +250,24 @@ mod tests {
             span.logprobs.clear();
         }
         assert!(!Text::of(&none, Vec::new()).has_logprobs());
+    }
+
+    #[test]
+    fn one_that_was_generated_again_does_not_begin_as_it_did() {
+        let t = trajectory();
+        let text = Text::of(&t, pieces(4));
+        assert_eq!(text.known(), 4);
+        let mut again = trajectory();
+        again.turns[0].spans[0].ids[1] = 99;
+        assert!(text.begins_as(&t, 4) && text.begins_as(&t, 7));
+        assert!(text.begins_as(&again, 3) && !text.begins_as(&again, 4));
+        let shorter = v1::Trajectory {
+            running: Vec::new(),
+            ..trajectory()
+        };
+        assert!(!text.begins_as(&shorter, 7), "it has six");
+        assert!(!text.begins_as(&t, 8), "nobody knows eight");
+        assert!(Text::default().begins_as(&t, 0));
     }
 
     #[test]

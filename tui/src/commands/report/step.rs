@@ -86,7 +86,7 @@ fn text(s: &v1::StepAccount, paint: Paint) -> String {
             text += &format!("{name:<10} {} setbacks before these\n", t.setbacks_left_out);
         }
         for setback in &t.setbacks {
-            text += &format!("{name:<10} {}\n", sentence(setback));
+            text += &format!("{name:<10} {}\n", sentence(setback, &time_of_day));
         }
     }
     for disagreement in &s.disagreements {

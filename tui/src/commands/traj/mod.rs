@@ -6,6 +6,7 @@ use super::{put, put_json};
 use crate::cli::{TrajCommand, TrajFilter};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
+use crate::format::time_of_day;
 use crate::paint::Paint;
 use crate::table::Table;
 use crate::trajectories::{Text, Whose, name, parse, witness};
@@ -124,7 +125,9 @@ async fn show(endpoint: &Endpoint, id: &str, json: bool) -> Result<(), CliError>
 
 fn text(t: &v1::Trajectory) -> String {
     let mut text = format!("trajectory {}, {}\n", name(t), t.state);
-    text += &t.witness.as_ref().map_or_else(String::new, witness::text);
+    if let Some(records) = &t.witness {
+        text += &witness::text(records, &time_of_day);
+    }
     if let Some(reward) = t.reward {
         text += &format!("reward      {reward:.2}, answer {:?}\n", t.answer);
     }

@@ -13,6 +13,7 @@ mod store;
 mod time;
 mod timeline;
 mod training;
+mod trajectory;
 mod weights;
 
 use super::super::event::Event;

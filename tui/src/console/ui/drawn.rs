@@ -34,6 +34,8 @@ pub struct Drawn {
     tables: Vec<Rows>,
     /// Lines of the dialog below its last one.
     left: usize,
+    /// Cells and lines of the text that is read, where any was.
+    page: Option<(u16, u16)>,
 }
 
 impl Drawn {
@@ -75,6 +77,11 @@ impl Drawn {
         self.left
     }
 
+    /// Cells of a line, and lines, that there was room for in the text that is read; none: the frame showed none.
+    pub fn page(&self) -> Option<(u16, u16)> {
+        self.page
+    }
+
     /// Something lies here.
     pub fn spot(&mut self, area: Rect, spot: Spot) {
         self.spots.push((area, spot));
@@ -84,6 +91,11 @@ impl Drawn {
     pub fn table(&mut self, of: TableId, first: usize, room: usize) {
         self.tables.retain(|rows| rows.of != of);
         self.tables.push(Rows { of, first, room });
+    }
+
+    /// There is room for text that is read: cells of a line, and lines.
+    pub fn read_on(&mut self, width: u16, height: u16) {
+        self.page = Some((width, height));
     }
 
     /// So many lines of the dialog are out of sight.
