@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokenizers::Tokenizer;
 
-/// How long a tokenizer is kept that nobody asks for: one of a large vocabulary takes 100 MB.
+/// How long a tokenizer is kept that nobody asks for: a large vocabulary is many strings.
 const KEPT: Duration = Duration::from_secs(60);
 /// No character has more bytes, and a token has one at least: so many that make none together make none at all.
 const OF_A_CHARACTER: usize = 4;

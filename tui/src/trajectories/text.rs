@@ -170,7 +170,7 @@ fn given(ids: &[u32]) -> impl Iterator<Item = Token> + '_ {
 
 fn generated(spans: &[v1::Span]) -> impl Iterator<Item = Token> + '_ {
     spans.iter().flat_map(|span| {
-        let token = |(at, &id): (usize, &u32)| Token {
+        let token = move |(at, &id): (usize, &u32)| Token {
             id,
             version: Some(span.version),
             logprob: span.logprobs.get(at).copied(),

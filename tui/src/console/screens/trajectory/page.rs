@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn wide_characters_take_two_cells_and_marks_without_a_width_are_bounded() {
         let evil = format!("e{}", "\u{301}".repeat(1_000));
-        let text = text(&[(3, 4)], &["漢字", "漢", &evil]);
+        let text = text(&[(3, 4)], &["漢字", "漢", evil.as_str()]);
         let all = lines(&page(&text, 5));
         assert_eq!(all[0], "*漢字");
         assert_eq!(all[1], format!("漢e{}", "\u{301}".repeat(MARKS)));
