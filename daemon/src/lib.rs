@@ -39,6 +39,7 @@ pub mod state;
 pub mod store;
 pub mod telemetry;
 pub mod tell;
+pub mod texts;
 pub mod traces;
 pub mod webhook;
 pub mod witness;

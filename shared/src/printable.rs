@@ -11,6 +11,17 @@ pub fn lines(text: &str) -> String {
     without_colours(text).replace(obeyed, "\u{fffd}")
 }
 
+/// One character of it, where there are no lines to be kept: those that are orders, also to write in the other direction or to
+/// show nothing, become U+FFFD.
+pub fn character(c: char) -> char {
+    match c {
+        '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' => '\u{fffd}',
+        '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}' => '\u{fffd}',
+        c if c.is_control() => '\u{fffd}',
+        c => c,
+    }
+}
+
 /// Programs colour their logs, and nobody misses it where colours cannot be told from other orders.
 fn without_colours(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
@@ -45,6 +56,18 @@ mod tests {
         assert_eq!(lines("\u{9b}2J\rok"), "\u{fffd}2J\u{fffd}ok");
         assert_eq!(lines("\x1b[2Jx\x1b[1;"), "\u{fffd}[2Jx\u{fffd}[1;");
         assert_eq!(lines("\u{7f}\u{8}"), "\u{fffd}\u{fffd}");
+    }
+
+    #[test]
+    fn a_character_that_turns_the_direction_of_others_or_is_not_seen_is_replaced() {
+        let said: String = "a\u{202e}b\u{2066}\x1b\u{9b}\n\u{e0041}é漢"
+            .chars()
+            .map(character)
+            .collect();
+        assert_eq!(
+            said,
+            "a\u{fffd}b\u{fffd}\u{fffd}\u{fffd}\u{fffd}\u{fffd}é漢"
+        );
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod output;
 mod paint;
 mod postmortem;
 mod table;
+mod trajectories;
 
 use clap::Parser;
 use cli::{Args, BenchCommand, Command};

@@ -10,6 +10,7 @@ use crate::notes::Notes;
 use crate::state::StateDir;
 use crate::store::Store;
 use crate::tell::Tell;
+use crate::texts::Texts;
 use robust_proto::v1;
 use robust_shared::core::{CoreConfig, Refusal};
 use robust_shared::job::Job;
@@ -57,6 +58,8 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
         events: feeds.events(),
         rules: feeds.rules(),
         samples_per_step: job.samples_per_step(),
+        samples_per_prompt: job.samples_per_prompt(),
+        texts: Texts::of(&job),
         audit: super::run::audit(&state)?,
         notes,
         has_test_devices: false,

@@ -39,6 +39,7 @@ use crate::state::{StateDir, give_back, make_snapshots, remove_of_earlier_boots,
 use crate::store::lock::StateLock;
 use crate::store::{OpenNote, Options, Quota, Store};
 use crate::tell::Tell;
+use crate::texts::Texts;
 use robust_grouplog::FileStore;
 use robust_proto::v1;
 use robust_shared::core::{CoreConfig, Outcome};
@@ -256,6 +257,8 @@ impl Daemon {
             events: feeds.events(),
             rules: feeds.rules(),
             samples_per_step: prepared.job.samples_per_step(),
+            samples_per_prompt: prepared.job.samples_per_prompt(),
+            texts: Texts::of(&prepared.job),
             audit: match &prepared.log {
                 Some(_) => Audit::open_kept(state.root(), &store)?,
                 None => audit(&state)?,

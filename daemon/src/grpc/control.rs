@@ -1,7 +1,7 @@
 //! What operators' tools ask of the daemon.
 use super::joins::Joins;
 use super::rights::Caller;
-use super::trajectories::Wanted;
+use super::trajectories::{Named, Wanted};
 use super::{audit, check, history, logs, phases, trajectories};
 use crate::audit::Audit;
 use crate::driver::{self, Change, Clock, OperatorEvent, RecentPhases};
@@ -11,6 +11,7 @@ use crate::report::{report, some_lines};
 use crate::state::StateDir;
 use crate::store::Store;
 use crate::tell::Tell;
+use crate::texts::Texts;
 use crate::witness::Live;
 use robust_proto::v1::{self, control_server::Control};
 use robust_shared::core::{Event, Refusal, Reply, Request as CoreRequest, RestartTarget, Severity};
@@ -51,6 +52,10 @@ pub struct ControlService {
     pub rules: watch::Receiver<Arc<v1::Rules>>,
     /// Trajectories that each step consumes.
     pub samples_per_step: u64,
+    /// Those of one prompt: a group.
+    pub samples_per_prompt: u32,
+    /// What makes text of their tokens.
+    pub texts: Texts,
     /// What was asked for.
     pub audit: Audit,
     /// What operators wrote beside incidents.
@@ -168,6 +173,20 @@ impl ControlService {
         self.tell(OperatorEvent::Look { id, answer }).ok()?;
         let (committed, open) = answered.await.ok()?;
         Some(Live { committed, open })
+    }
+
+    /// The same of several of one batch, in their order.
+    async fn look_at(&self, ids: &[TrajectoryId]) -> Vec<Option<Live>> {
+        let mut all: Vec<Option<Live>> = Vec::with_capacity(ids.len());
+        for id in ids {
+            let live = match all.last().cloned() {
+                // Where no controller runs, or the batch is not open, there is as little of all the others.
+                Some(none) if none.as_ref().is_none_or(|live| live.open.is_none()) => none,
+                _ => self.look(*id).await,
+            };
+            all.push(live);
+        }
+        all
     }
 
     async fn change(
@@ -373,12 +392,18 @@ impl Control for ControlService {
     ) -> Result<Response<Self::TrajectoriesStream>, Status> {
         let wanted = Wanted::from_wire(&request.into_inner())?;
         let (to, trajectories) = tokio::sync::mpsc::channel(PAGE);
-        let store = self.store.clone();
-        let live = match wanted.only() {
-            Some(id) => self.look(id).await,
+        let (store, texts) = (self.store.clone(), self.texts.clone());
+        let named: Option<Named> = match wanted.named(self.samples_per_prompt) {
+            Some(ids) => {
+                let live = self.look_at(&ids).await;
+                Some(ids.into_iter().zip(live).collect())
+            }
             None => None,
         };
-        tokio::task::spawn_blocking(move || wanted.send(&store, live, &to));
+        if wanted.has_text() {
+            tokio::spawn(texts.clone().let_go_when_idle());
+        }
+        tokio::task::spawn_blocking(move || wanted.send(&store, &texts, named, &to));
         Ok(Response::new(Box::pin(ReceiverStream::new(trajectories))))
     }
 

@@ -1,6 +1,7 @@
 //! Stored trajectories for operators' tools.
 use super::control::unreadable;
 use crate::store::{Store, StoreError, StoredTrajectory};
+use crate::texts::Texts;
 use crate::witness::{AccountError, Live, account, witness};
 use robust_proto::v1;
 use robust_shared::core::staleness;
@@ -13,12 +14,27 @@ const PAGE: usize = 64;
 
 /// Which trajectories are asked for.
 pub struct Wanted {
-    from: TrajectoryId,
-    last_batch: u64,
-    only: Option<TrajectoryId>,
-    state: Option<&'static str>,
+    which: Which,
     content: bool,
+    /// Of the tokens after so many.
+    text_from: Option<u64>,
 }
+
+enum Which {
+    /// This one.
+    One(TrajectoryId),
+    /// All of a group.
+    Group { batch: u64, group: u32 },
+    /// Those that are stored.
+    All {
+        from: TrajectoryId,
+        last_batch: u64,
+        state: Option<&'static str>,
+    },
+}
+
+/// Trajectories that are asked for by their names, with what the controller has of each, where one runs.
+pub type Named = Vec<(TrajectoryId, Option<Live>)>;
 
 impl Wanted {
     /// Refuses a state that is none.
@@ -35,65 +51,107 @@ impl Wanted {
                 )));
             }
         };
-        let only = request.trajectory.map(TrajectoryId::from_key);
-        let first = TrajectoryId {
-            batch: request.from_batch,
-            group: 0,
-            member: 0,
+        let batch = request.from_batch;
+        let which = match (request.trajectory, request.group) {
+            (Some(key), _) => Which::One(TrajectoryId::from_key(key)),
+            (None, Some(group)) => Which::Group { batch, group },
+            (None, None) => Which::All {
+                from: TrajectoryId {
+                    batch,
+                    group: 0,
+                    member: 0,
+                },
+                last_batch: match request.to_batch {
+                    0 => u64::MAX,
+                    batch => batch,
+                },
+                state,
+            },
         };
         Ok(Self {
-            from: first,
-            last_batch: match request.to_batch {
-                0 => u64::MAX,
-                batch => batch,
-            },
-            only,
-            state,
+            which,
             content: request.content,
+            text_from: (request.content && request.text).then_some(request.text_from),
         })
     }
 
-    /// The only one that is asked for.
-    pub fn only(&self) -> Option<TrajectoryId> {
-        self.only
+    /// Those that are asked for by their names, where a group has so many; none: those that are stored.
+    pub fn named(&self, members: u32) -> Option<Vec<TrajectoryId>> {
+        match self.which {
+            Which::One(id) => Some(vec![id]),
+            Which::Group { batch, group } => {
+                let id = |member| TrajectoryId {
+                    batch,
+                    group,
+                    member,
+                };
+                Some((0..members).map(id).collect())
+            }
+            Which::All { .. } => None,
+        }
     }
 
-    /// Sends them in order until there are no more or nobody listens. Blocks. `live` is what the controller has of the only
-    /// one, where one runs.
+    /// Whether text is to be made.
+    pub fn has_text(&self) -> bool {
+        self.text_from.is_some()
+    }
+
+    /// Sends them in order until there are no more or nobody listens. Blocks. `named` are those that are asked for by
+    /// their names.
     pub fn send(
         &self,
         store: &Store,
-        live: Option<Live>,
+        texts: &Texts,
+        named: Option<Named>,
         to: &Sender<Result<v1::Trajectory, Status>>,
     ) {
-        let Some(id) = self.only else {
-            return self.send_all(store, to);
+        let Some(named) = named else {
+            return self.send_all(store, texts, to);
         };
-        let read = || {
-            let witness = witness(store, id, live)?;
-            let stored = store.trajectory(id)?;
-            Ok::<_, StoreError>(witness.map(|witness| {
-                let stored = stored.unwrap_or_default();
-                let state = witness.state.clone();
-                let mut shown = shown(id, stored, self.content);
-                // One of which nothing is stored is no running one.
-                if shown.turn_count == 0 && shown.tokens == 0 {
-                    shown.state = state;
-                }
-                shown.witness = Some(witness);
-                shown
-            }))
-        };
-        // The reader may have left.
-        let _ = match read() {
-            Ok(Some(shown)) => to.blocking_send(Ok(shown)),
-            Ok(None) => Ok(()),
-            Err(error) => to.blocking_send(Err(unreadable(error))),
-        };
+        for (id, live) in named {
+            let read = self.one(store, texts, id, live).transpose();
+            let Some(read) = read.map(|shown| shown.map_err(unreadable)) else {
+                continue;
+            };
+            let failed = read.is_err();
+            // The reader may have left.
+            if to.blocking_send(read).is_err() || failed {
+                return;
+            }
+        }
     }
 
-    fn send_all(&self, store: &Store, to: &Sender<Result<v1::Trajectory, Status>>) {
-        let mut next = Some(self.from);
+    /// One with what all records say of it; none: the job has no such trajectory.
+    fn one(
+        &self,
+        store: &Store,
+        texts: &Texts,
+        id: TrajectoryId,
+        live: Option<Live>,
+    ) -> Result<Option<v1::Trajectory>, StoreError> {
+        let Some(witness) = witness(store, id, live)? else {
+            return Ok(None);
+        };
+        let stored = store.trajectory(id)?.unwrap_or_default();
+        let mut shown = self.shown(texts, id, stored);
+        // One of which nothing is stored is no running one.
+        if shown.turn_count == 0 && shown.tokens == 0 {
+            shown.state.clone_from(&witness.state);
+        }
+        shown.witness = Some(witness);
+        Ok(Some(shown))
+    }
+
+    fn send_all(&self, store: &Store, texts: &Texts, to: &Sender<Result<v1::Trajectory, Status>>) {
+        let Which::All {
+            from,
+            last_batch,
+            state,
+        } = self.which
+        else {
+            return;
+        };
+        let mut next = Some(from);
         while let Some(from) = next {
             let page = match store.trajectories_from(from, PAGE) {
                 Ok(page) => page,
@@ -110,16 +168,38 @@ impl Wanted {
                 _ => None,
             };
             for (id, stored) in page {
-                if id.batch > self.last_batch {
+                if id.batch > last_batch {
                     return;
                 }
-                let shown = shown(id, stored, self.content);
-                let fits = self.state.is_none_or(|state| shown.state == state);
-                if fits && to.blocking_send(Ok(shown)).is_err() {
+                if state.is_some_and(|state| state_of(&stored) != state) {
+                    continue;
+                }
+                if to.blocking_send(Ok(self.shown(texts, id, stored))).is_err() {
                     return;
                 }
             }
         }
+    }
+
+    fn shown(&self, texts: &Texts, id: TrajectoryId, stored: StoredTrajectory) -> v1::Trajectory {
+        let text = self.text_from.map(|from| texts.pieces(&stored, from));
+        let mut shown = shown(id, stored, self.content);
+        match text {
+            Some(Ok(pieces)) => shown.pieces = pieces,
+            Some(Err(why)) => shown.no_text = why,
+            None => {}
+        }
+        shown
+    }
+}
+
+fn state_of(stored: &StoredTrajectory) -> &'static str {
+    match (stored.consumed_by, &stored.finished) {
+        (Some(_), Some(_)) => "consumed",
+        // Its step is not trained on it.
+        (Some(_), None) => "set_aside",
+        (None, Some(_)) => "finished",
+        (None, None) => "running",
     }
 }
 
@@ -129,13 +209,7 @@ fn shown(id: TrajectoryId, stored: StoredTrajectory, content: bool) -> v1::Traje
     let ended = stored.finished.as_ref().map(|end| end.oldest_version);
     let oldest = ended.or_else(|| spans().map(|span| span.version).min());
     let consumed_by = stored.consumed_by.map(|step| step.0);
-    let state = match (consumed_by, &stored.finished) {
-        (Some(_), Some(_)) => "consumed",
-        // Its step is not trained on it.
-        (Some(_), None) => "set_aside",
-        (None, Some(_)) => "finished",
-        (None, None) => "running",
-    };
+    let state = state_of(&stored);
     v1::Trajectory {
         batch: id.batch,
         group: id.group,
@@ -157,6 +231,8 @@ fn shown(id: TrajectoryId, stored: StoredTrajectory, content: bool) -> v1::Traje
         turns: if content { stored.turns } else { Vec::new() },
         running: if content { stored.running } else { Vec::new() },
         witness: None,
+        pieces: Vec::new(),
+        no_text: String::new(),
     }
 }
 
@@ -170,5 +246,122 @@ pub fn send_step(store: &Store, step: Step, to: &Sender<Result<v1::StepAccount, 
     if let Err(status) = told {
         // The reader may have left.
         let _ = to.blocking_send(Err(status));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use robust_proto::v1::{Span, Turn};
+    use robust_shared::job::Job;
+    use std::path::Path;
+    use tempfile::TempDir;
+    use tokio::sync::mpsc::channel;
+
+    /// A store with members 0 and 1 of group 2 of batch 1, and one of another group.
+    fn stored() -> (TempDir, Store) {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(dir.path()).unwrap();
+        for (group, member) in [(2, 0), (2, 1), (3, 0)] {
+            let id = TrajectoryId {
+                batch: 1,
+                group,
+                member,
+            };
+            let span = Span {
+                ids: vec![3, 7, 4],
+                logprobs: vec![-0.5; 3],
+                version: 9,
+            };
+            let turn = Turn {
+                spans: vec![span],
+                tool_ids: vec![5, 8, 6],
+                ..Turn::default()
+            };
+            store.append_turn(id, vec![1, 10], turn).wait().unwrap();
+        }
+        (dir, store)
+    }
+
+    /// What is answered where a prompt has two members and no controller runs.
+    fn asked(store: &Store, request: &v1::TrajectoriesRequest) -> Vec<v1::Trajectory> {
+        let tokenizer = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../fixtures/tokenizers/arith/tokenizer.json");
+        let job = format!(
+            "[data]\nprompts = \"p\"\ntokenizer = \"{}\"\n",
+            tokenizer.display()
+        );
+        let texts = Texts::of(&Job::parse(&job, Path::new("job.toml")).unwrap());
+        let wanted = Wanted::from_wire(request).unwrap();
+        let named = wanted.named(2);
+        let named = named.map(|ids| ids.into_iter().map(|id| (id, None)).collect());
+        let (to, mut answers) = channel(64);
+        wanted.send(store, &texts, named, &to);
+        drop(to);
+        std::iter::from_fn(|| answers.blocking_recv())
+            .map(Result::unwrap)
+            .collect()
+    }
+
+    #[test]
+    fn a_group_is_all_that_is_sent_of_its_batch_and_each_of_it_with_its_witness() {
+        let (_dir, store) = stored();
+        let request = v1::TrajectoriesRequest {
+            from_batch: 1,
+            to_batch: 1,
+            group: Some(2),
+            ..Default::default()
+        };
+        let all = asked(&store, &request);
+        let names: Vec<(u32, u32)> = all.iter().map(|t| (t.group, t.member)).collect();
+        assert_eq!(names, [(2, 0), (2, 1)]);
+        let newest = |t: &v1::Trajectory| t.witness.as_ref().map(|w| w.newest_version);
+        assert!(all.iter().all(|t| newest(t) == Some(9)), "{all:?}");
+        assert!(
+            all.iter()
+                .all(|t| t.turns.is_empty() && t.pieces.is_empty())
+        );
+    }
+
+    #[test]
+    fn text_is_sent_with_content_to_whoever_wants_it_and_only_what_is_not_known() {
+        let (_dir, store) = stored();
+        let id = TrajectoryId {
+            batch: 1,
+            group: 2,
+            member: 1,
+        };
+        let ask = |content, text, text_from| {
+            let request = v1::TrajectoriesRequest {
+                trajectory: Some(id.key()),
+                content,
+                text,
+                text_from,
+                ..Default::default()
+            };
+            let mut all = asked(&store, &request);
+            all.pop().unwrap().pieces
+        };
+        let all = [
+            "<bos>", "3", "<call>", "0", "</call>", "<res>", "1", "</res>",
+        ];
+        assert_eq!(ask(true, true, 0), all);
+        assert_eq!(ask(true, true, 6), all[6..]);
+        assert_eq!(ask(true, false, 0), [""; 0]);
+        assert_eq!(ask(false, true, 0), [""; 0]);
+    }
+
+    #[test]
+    fn without_a_name_those_of_a_state_are_sent_group_by_group() {
+        let (_dir, store) = stored();
+        let ask = |state: &str| {
+            let request = v1::TrajectoriesRequest {
+                state: state.to_owned(),
+                ..Default::default()
+            };
+            asked(&store, &request).len()
+        };
+        assert_eq!((ask(""), ask("running"), ask("consumed")), (3, 3, 0));
     }
 }

@@ -1824,6 +1824,16 @@ pub struct TrajectoriesRequest {
     /// only this one (batch \<\< 32 | group \<\< 16 | member)
     #[prost(uint64, optional, tag = "5")]
     pub trajectory: ::core::option::Option<u64>,
+    /// Only this group of from_batch, each with its witness. An earlier build sends all that the rest of the request names,
+    /// without; so from_batch and to_batch are to be the same.
+    #[prost(uint32, optional, tag = "6")]
+    pub group: ::core::option::Option<u32>,
+    /// with content: the text of the tokens too
+    #[prost(bool, tag = "7")]
+    pub text: bool,
+    /// with text: only of those after so many of its tokens
+    #[prost(uint64, tag = "8")]
+    pub text_from: u64,
 }
 /// A trajectory as it is stored: every turn in it is durable.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -1867,9 +1877,16 @@ pub struct Trajectory {
     /// with content: of the turn under way, as far as it is durable
     #[prost(message, repeated, tag = "14")]
     pub running: ::prost::alloc::vec::Vec<Span>,
-    /// where the request names this one
+    /// where the request names this one, or its group
     #[prost(message, optional, tag = "15")]
     pub witness: ::core::option::Option<Witness>,
+    /// With text, a piece for each token: of the prompt, of each turn what was generated and what the tool answered, of the turn
+    /// under way. Tokens of one character have its text at the last of them. Empty where there is none, and from an earlier build.
+    #[prost(string, repeated, tag = "16")]
+    pub pieces: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// with text: why there is none
+    #[prost(string, tag = "17")]
+    pub no_text: ::prost::alloc::string::String,
 }
 /// What a trajectory is, by all records that name it.
 #[derive(serde::Serialize, serde::Deserialize)]

@@ -352,6 +352,14 @@ impl Job {
         u64::from(self.batch.prompts) * u64::from(self.batch.responses)
     }
 
+    /// Samples of one prompt; none where the trainer's loop is its own.
+    pub fn samples_per_prompt(&self) -> u32 {
+        match self.own_loop() {
+            Some(_) => 0,
+            None => self.batch.responses,
+        }
+    }
+
     fn default_node(&self) -> Node {
         let mut node = Node {
             name: "local".to_owned(),

@@ -2,9 +2,11 @@
 use super::act::Act;
 use super::drills::{DrillEnd, DrillFile};
 use super::names::ScreenId;
+use super::reading::{GroupRead, TrajectoryRead};
 use super::stored::Stored;
 use crossterm::event::{KeyEvent, MouseEvent};
 use robust_proto::v1;
+use robust_shared::ids::TrajectoryId;
 use std::path::PathBuf;
 
 /// Everything that can happen to the console, in one order.
@@ -78,6 +80,10 @@ pub enum Event {
     },
     /// The store was looked at.
     StoreRead(Box<Stored>),
+    /// A trajectory was read.
+    TrajectoryRead(Box<TrajectoryRead>),
+    /// The trajectories of a prompt were looked at.
+    GroupRead(Box<GroupRead>),
     /// The drill files that there are.
     DrillsRead(Result<Vec<DrillFile>, String>),
     /// The running drill said something.
@@ -95,7 +101,9 @@ impl Event {
     pub fn belongs_to(&self) -> Option<ScreenId> {
         match self {
             Event::LogRead { .. } => Some(ScreenId::Roles),
-            Event::StoreRead(_) => Some(ScreenId::Store),
+            Event::StoreRead(_) | Event::TrajectoryRead(_) | Event::GroupRead(_) => {
+                Some(ScreenId::Store)
+            }
             Event::DrillsRead(_) | Event::DrillSaid(_) | Event::DrillEnded(_) => {
                 Some(ScreenId::Drills)
             }
@@ -185,6 +193,20 @@ pub enum Action {
     },
     /// Look at the store.
     ReadStore,
+    /// Read a trajectory.
+    ReadTrajectory {
+        /// Which.
+        id: TrajectoryId,
+        /// Of so many of its tokens the text is known.
+        known: u64,
+    },
+    /// Look at the trajectories of a prompt.
+    ReadGroup {
+        /// Of this batch.
+        batch: u64,
+        /// Its number there.
+        group: u32,
+    },
     /// Find the drill files.
     ReadDrills,
     /// Run one.

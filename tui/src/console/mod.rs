@@ -34,6 +34,7 @@ mod line;
 mod logs;
 mod names;
 mod picture;
+mod reading;
 mod record;
 mod replay;
 mod runner;

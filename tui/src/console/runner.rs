@@ -7,6 +7,7 @@ use super::frame;
 use super::inputs::{inputs, ticks, unix_ms};
 use super::logs;
 use super::picture;
+use super::reading;
 use super::record::{Recorder, Recording};
 use super::replay::{Due, Player};
 use super::state::{Settings, State};
@@ -255,6 +256,20 @@ impl Runner {
                 tokio::spawn(async move {
                     let stored = stored::look(endpoint, unix_ms()).await;
                     let _ = to.send(Event::StoreRead(Box::new(stored))).await;
+                });
+            }
+            Action::ReadTrajectory { id, known } => {
+                let (endpoint, to) = (self.endpoint.clone(), self.to.clone());
+                tokio::spawn(async move {
+                    let read = reading::trajectory(endpoint, id, known).await;
+                    let _ = to.send(Event::TrajectoryRead(Box::new(read))).await;
+                });
+            }
+            Action::ReadGroup { batch, group } => {
+                let (endpoint, to) = (self.endpoint.clone(), self.to.clone());
+                tokio::spawn(async move {
+                    let read = reading::group(endpoint, batch, group).await;
+                    let _ = to.send(Event::GroupRead(Box::new(read))).await;
                 });
             }
             Action::ReadDrills => {

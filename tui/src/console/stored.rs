@@ -4,7 +4,6 @@ use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use robust_ckpt::Listed;
 use robust_proto::v1;
-use robust_shared::ids::TrajectoryId;
 use std::path::Path;
 use tokio_stream::StreamExt as _;
 
@@ -69,16 +68,6 @@ impl From<Listed> for CheckpointRow {
             },
         }
     }
-}
-
-/// Name of a trajectory, as `traj ls` prints it.
-pub fn trajectory_name(t: &v1::Trajectory) -> String {
-    let id = TrajectoryId {
-        batch: t.batch,
-        group: t.group,
-        member: t.member,
-    };
-    id.to_string()
 }
 
 /// Looks once.

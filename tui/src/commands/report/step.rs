@@ -1,10 +1,10 @@
 //! `robustctl report --step N`: what entered a committed step, and how it came there.
-use crate::commands::traj::sentence;
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use crate::format::{ratio, time_of_day};
 use crate::paint::Paint;
 use crate::table::Table;
+use crate::trajectories::witness::sentence;
 use robust_proto::v1;
 use robust_shared::ids::TrajectoryId;
 use robust_shared::printable::one_line as printable;
@@ -86,7 +86,7 @@ fn text(s: &v1::StepAccount, paint: Paint) -> String {
             text += &format!("{name:<10} {} setbacks before these\n", t.setbacks_left_out);
         }
         for setback in &t.setbacks {
-            text += &format!("{name:<10} {}\n", sentence(setback));
+            text += &format!("{name:<10} {}\n", sentence(setback, &time_of_day));
         }
     }
     for disagreement in &s.disagreements {

@@ -1,18 +1,17 @@
 //! `robustctl traj`: what was generated, as it is stored.
 mod export;
 mod parquet;
-mod witness;
-
-pub use witness::sentence;
 
 use super::{put, put_json};
 use crate::cli::{TrajCommand, TrajFilter};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
+use crate::format::time_of_day;
 use crate::paint::Paint;
 use crate::table::Table;
+use crate::trajectories::{Text, Whose, name, parse, witness};
 use robust_proto::v1;
-use robust_shared::ids::TrajectoryId;
+use robust_shared::printable::one_line;
 use tokio_stream::StreamExt as _;
 use tonic::Streaming;
 
@@ -38,7 +37,7 @@ async fn ask(
         to_batch: filter.to_batch.unwrap_or(0),
         state: filter.state.clone().unwrap_or_default(),
         content,
-        trajectory: None,
+        ..Default::default()
     };
     let mut client = endpoint.connect().await?;
     endpoint.ask(client.trajectories(request)).await
@@ -51,15 +50,6 @@ async fn next(
 ) -> Result<Option<v1::Trajectory>, CliError> {
     let broken = |status| CliError::from_status(&status, &endpoint.place());
     stream.next().await.transpose().map_err(broken)
-}
-
-fn name(t: &v1::Trajectory) -> String {
-    let id = TrajectoryId {
-        batch: t.batch,
-        group: t.group,
-        member: t.member,
-    };
-    id.to_string()
 }
 
 async fn list(endpoint: &Endpoint, filter: &TrajFilter, json: bool) -> Result<(), CliError> {
@@ -101,16 +91,6 @@ async fn list(endpoint: &Endpoint, filter: &TrajFilter, json: bool) -> Result<()
     }
 }
 
-fn parse(id: &str) -> Option<TrajectoryId> {
-    let mut parts = id.split('.');
-    let id = TrajectoryId {
-        batch: parts.next()?.parse().ok()?,
-        group: parts.next()?.parse().ok()?,
-        member: parts.next()?.parse().ok()?,
-    };
-    parts.next().is_none().then_some(id)
-}
-
 async fn show(endpoint: &Endpoint, id: &str, json: bool) -> Result<(), CliError> {
     let wanted = parse(id).ok_or_else(|| {
         CliError::Usage(format!(
@@ -120,6 +100,8 @@ async fn show(endpoint: &Endpoint, id: &str, json: bool) -> Result<(), CliError>
     let request = v1::TrajectoriesRequest {
         content: true,
         trajectory: Some(wanted.key()),
+        // Whoever reads JSON has the tokens.
+        text: !json,
         ..Default::default()
     };
     let mut client = endpoint.connect().await?;
@@ -143,7 +125,9 @@ async fn show(endpoint: &Endpoint, id: &str, json: bool) -> Result<(), CliError>
 
 fn text(t: &v1::Trajectory) -> String {
     let mut text = format!("trajectory {}, {}\n", name(t), t.state);
-    text += &t.witness.as_ref().map_or_else(String::new, witness::text);
+    if let Some(records) = &t.witness {
+        text += &witness::text(records, &time_of_day);
+    }
     if let Some(reward) = t.reward {
         text += &format!("reward      {reward:.2}, answer {:?}\n", t.answer);
     }
@@ -151,42 +135,93 @@ fn text(t: &v1::Trajectory) -> String {
         let stale = t.staleness.unwrap_or(0);
         text += &format!("trained     in step {step}, {stale} versions after its oldest weights\n");
     }
+    if !t.no_text.is_empty() {
+        text += &format!("text        none: {}\n", one_line(&t.no_text));
+    }
     text += &format!(
         "prompt      {} tokens {:?}\n",
         t.prompt_ids.len(),
         t.prompt_ids
     );
+    let words = Text::of(t, t.pieces.clone());
+    text += &said(&words, Whose::Prompt);
     for turn in &t.turns {
-        text += &format!("turn {}\n", turn.index);
-        for span in &turn.spans {
-            let mean = span.logprobs.iter().map(|&l| f64::from(l)).sum::<f64>();
-            let mean = mean / span.logprobs.len().max(1) as f64;
-            text += &format!(
-                "  v{:<6} {} tokens {:?}, mean logprob {mean:.3}\n",
-                span.version,
-                span.ids.len(),
-                span.ids
-            );
-        }
+        text += &format!("turn {}\n{}", turn.index, spans(&turn.spans));
+        text += &said(&words, Whose::Model(turn.index));
         if !turn.tool_call.is_empty() {
             text += &format!("  tool    {} = {}\n", turn.tool_call, turn.tool_result);
         }
+        text += &said(&words, Whose::Tool(turn.index));
+    }
+    if !t.running.is_empty() {
+        let turn = t.turns.last().map_or(0, |turn| turn.index + 1);
+        text += &format!("turn {turn}, under way\n{}", spans(&t.running));
+        text += &said(&words, Whose::Model(turn));
     }
     text
 }
 
+/// A line for each, with the weights that generated it.
+fn spans(all: &[v1::Span]) -> String {
+    let line = |span: &v1::Span| {
+        let mean = span.logprobs.iter().map(|&l| f64::from(l)).sum::<f64>();
+        let mean = mean / span.logprobs.len().max(1) as f64;
+        format!(
+            "  v{:<6} {} tokens {:?}, mean logprob {mean:.3}\n",
+            span.version,
+            span.ids.len(),
+            span.ids
+        )
+    };
+    all.iter().map(line).collect()
+}
+
+/// What somebody wrote, in one line; nothing where the text is not known.
+fn said(words: &Text, whose: Whose) -> String {
+    let words = words.words(whose).filter(|words| !words.is_empty());
+    words.map_or_else(String::new, |words| format!("  text    {words:?}\n"))
+}
+
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
-    fn a_trajectorys_name_reads_back_and_nothing_else_does() {
-        let id = parse("12.3.4").unwrap();
-        assert_eq!((id.batch, id.group, id.member), (12, 3, 4));
-        assert_eq!(id.to_string(), "12.3.4");
-        for wrong in ["", "1", "1.2", "1.2.3.4", "a.b.c", "1.-2.3"] {
-            assert_eq!(parse(wrong), None, "{wrong}");
+    fn what_is_under_way_is_shown_and_text_orders_nothing() {
+        let span = |ids: &[u32], version| v1::Span {
+            ids: ids.to_vec(),
+            logprobs: vec![-0.5; ids.len()],
+            version,
+        };
+        let turn = v1::Turn {
+            spans: vec![span(&[3], 8)],
+            tool_ids: vec![4],
+            ..Default::default()
+        };
+        let mut t = v1::Trajectory {
+            batch: 7,
+            state: "running".into(),
+            prompt_ids: vec![1, 2],
+            turns: vec![turn],
+            running: vec![span(&[5], 9)],
+            pieces: ["<bos>", "3+\n", "\u{1b}[2J", "five", "\u{202e}"]
+                .map(str::to_owned)
+                .into(),
+            ..Default::default()
+        };
+        let shown = text(&t);
+        for line in [
+            "prompt      2 tokens [1, 2]\n  text    \"<bos>3+\\n\"\n",
+            "  v8      1 tokens [3], mean logprob -0.500\n  text    \"\\u{1b}[2J\"\n",
+            "  text    \"five\"\nturn 1, under way\n",
+        ] {
+            assert!(shown.contains(line), "{line} is not in\n{shown}");
         }
+        assert!(!shown.contains(['\u{1b}', '\u{202e}']), "{shown:?}");
+        t.pieces.clear();
+        t.no_text = "the job names no tokenizer".into();
+        let shown = text(&t);
+        assert!(shown.contains("text        none: the job names no tokenizer\n"));
+        assert!(!shown.contains("  text    "), "{shown}");
     }
 }

@@ -10,6 +10,7 @@ mod store;
 mod time;
 mod timeline;
 mod training;
+mod trajectory;
 mod weights;
 
 use super::names::ScreenId;

@@ -1,20 +1,24 @@
 //! What is stored: checkpoints on disk, and trajectories that no step has consumed yet.
 use super::looks::Looks;
+use super::trajectory::{Read, Reader};
 use crate::console::event::{Action, Event};
 use crate::console::key::{self, Key};
+use crate::console::line::edit_until_done;
 use crate::console::names::TableId;
 use crate::console::screen::{Effect, Hints, Input, Screen};
 use crate::console::state::{Common, Sight};
-use crate::console::stored::{CheckpointRow, Stored, trajectory_name};
+use crate::console::stored::{CheckpointRow, Stored};
 use crate::console::table::{Cell, Column, Spec, Table, Turned, figures, words};
 use crate::console::ui::{Drawn, put, section, split, wrapped};
 use crate::format::{bar, bytes, clock, count, time_of_day};
+use crate::trajectories::{id as id_of, name, parse};
 use crossterm::event::KeyCode;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
 use ratatui::text::Line;
 use robust_proto::v1::{Status, Trajectory};
+use robust_shared::ids::TrajectoryId;
 
 /// From this width on the two lists stand side by side.
 const BESIDE: u16 = 140;
@@ -23,12 +27,24 @@ const BESIDE: u16 = 140;
 const NEARLY_FULL: f64 = 0.9;
 
 /// Its keys.
-const KEYS: [Key; 1] = [LIST];
+const KEYS: [Key; 3] = [LIST, OPEN, NAME];
 const LIST: Key = Key::hand(
     "h l, Left Right",
     "h/l",
     "list",
     "checkpoints or trajectories",
+);
+const OPEN: Key = Key::act(
+    "Enter",
+    KeyCode::Enter,
+    "read",
+    "read the selected trajectory; Esc comes back",
+);
+const NAME: Key = Key::act(
+    "o",
+    KeyCode::Char('o'),
+    "by name",
+    "read the trajectory of a name, also a consumed one",
 );
 
 /// The screen.
@@ -41,6 +57,10 @@ pub struct Store {
     trajectories: Table<Trajectory>,
     /// What the keys act on.
     pane: Pane,
+    /// The name that is typed.
+    naming: Option<String>,
+    /// A trajectory that is read in place of the lists.
+    reader: Option<Reader>,
 }
 
 /// One of the two lists.
@@ -58,6 +78,8 @@ impl Default for Store {
             checkpoints: Table::new(TableId("checkpoints"), &CHECKPOINTS),
             trajectories: Table::new(TableId("trajectories"), &TRAJECTORIES),
             pane: Pane::Checkpoints,
+            naming: None,
+            reader: None,
         }
     }
 }
@@ -95,6 +117,67 @@ impl Store {
         turned
     }
 
+    /// The trajectory that Enter reads, or why there is none.
+    fn chosen(&self, sight: &Sight) -> Result<TrajectoryId, &'static str> {
+        if self.pane == Pane::Checkpoints {
+            return Err("trajectories are read; l goes to their list");
+        }
+        let rows = trajectories(self.stored.as_ref());
+        let chosen = self.trajectories.chosen(rows, sight.look);
+        chosen.map(id_of).ok_or("there is no trajectory selected")
+    }
+
+    /// Why a name is not asked for.
+    fn unnamed(sight: &Sight) -> Option<&'static str> {
+        let played = sight.playback.is_some();
+        played.then_some("the store is not part of a recording")
+    }
+
+    /// Reads a trajectory in place of the lists; it is asked for with the next look.
+    fn open(&mut self, id: TrajectoryId) {
+        self.reader = Some(Reader::open(id));
+    }
+
+    /// A key while a name is typed.
+    fn on_name(&mut self, mut name: String, code: KeyCode) -> Vec<Effect> {
+        if edit_until_done(&mut name, code) {
+            self.naming = Some(name);
+            return Vec::new();
+        }
+        match parse(name.trim()) {
+            Some(id) => self.open(id),
+            None if name.is_empty() => {}
+            None => {
+                let why = format!("`{name}` names no trajectory; write BATCH.GROUP.MEMBER");
+                return vec![Effect::refuse(why)];
+            }
+        }
+        Vec::new()
+    }
+
+    /// Gives an input to the trajectory that is read, and says what came of it; none: none is read.
+    fn read_on(&mut self, input: &Input, sight: &Sight) -> Option<Vec<Effect>> {
+        let reader = self.reader.as_mut()?;
+        match reader.on(input, sight) {
+            Read::On(effects) => Some(effects),
+            Read::Left => {
+                self.reader = None;
+                self.looks.at_once();
+                Some(Vec::new())
+            }
+        }
+    }
+
+    /// What was asked for has come.
+    fn on_news(&mut self, news: Event, sight: &Sight) {
+        match (news, &mut self.reader) {
+            (Event::StoreRead(stored), _) => self.stored = Some(*stored),
+            (Event::TrajectoryRead(read), Some(reader)) => reader.read(*read, sight),
+            (Event::GroupRead(read), Some(reader)) => reader.told_group(*read, sight),
+            _ => {}
+        }
+    }
+
     fn mark(&self, sight: &Sight, pane: Pane) -> &'static str {
         match self.pane == pane {
             true => sight.look.glyph("▶ ", "> "),
@@ -123,8 +206,19 @@ impl Store {
 
 impl Screen for Store {
     fn on(&mut self, input: Input, common: &mut Common) -> Vec<Effect> {
+        if let Input::News(news) = input {
+            self.on_news(news, common);
+            return Vec::new();
+        }
+        if let Some(effects) = self.read_on(&input, common) {
+            return effects;
+        }
+        if let Input::Key(code) = input
+            && let Some(name) = self.naming.take()
+        {
+            return self.on_name(name, code);
+        }
         match input {
-            Input::News(Event::StoreRead(stored)) => self.stored = Some(*stored),
             Input::Look if self.looks.due(common.now) => {
                 self.looks.taken(common.now);
                 return vec![Effect::Do(Action::ReadStore)];
@@ -133,12 +227,21 @@ impl Screen for Store {
                 let turned = self.turn(self.typed_into(), &input, common);
                 match code {
                     _ if turned.is_some() => {}
+                    KeyCode::Enter => match self.chosen(common) {
+                        Ok(id) => self.open(id),
+                        Err(why) => return vec![Effect::refuse(why)],
+                    },
+                    KeyCode::Char('o') => match Self::unnamed(common) {
+                        None => self.naming = Some(String::new()),
+                        Some(why) => return vec![Effect::refuse(why)],
+                    },
                     KeyCode::Left | KeyCode::Char('h') => self.pane = Pane::Checkpoints,
                     KeyCode::Right | KeyCode::Char('l') => self.pane = Pane::Trajectories,
                     _ => {}
                 }
             }
             Input::Shown => {
+                self.naming = None;
                 for pane in [Pane::Checkpoints, Pane::Trajectories] {
                     self.turn(pane, &input, common);
                 }
@@ -156,6 +259,9 @@ impl Screen for Store {
     }
 
     fn draw(&self, common: &Common, area: Rect, buf: &mut Buffer, drawn: &mut Drawn) {
+        if let Some(reader) = &self.reader {
+            return reader.draw(common, area, buf, drawn);
+        }
         let Some(s) = common.job.status() else { return };
         let lines = summary(common, s);
         let (above, area) = split(area, lines.len() as u16);
@@ -204,23 +310,41 @@ impl Screen for Store {
         }
     }
 
+    fn refuses(&self, key: KeyCode, common: &Common) -> Option<String> {
+        if let Some(reader) = &self.reader {
+            return reader.refuses(key);
+        }
+        match key {
+            KeyCode::Enter => self.chosen(common).err().map(str::to_owned),
+            KeyCode::Char('o') => Self::unnamed(common).map(str::to_owned),
+            _ => None,
+        }
+    }
+
     fn hints<'a>(&'a self, _: &'a Common) -> Hints<'a> {
+        if let Some(reader) = &self.reader {
+            return reader.hints();
+        }
         let (typing, filter) = match self.typed_into() {
             Pane::Checkpoints => (self.checkpoints.typing(), self.checkpoints.filter()),
             Pane::Trajectories => (self.trajectories.typing(), self.trajectories.filter()),
         };
+        let naming = self.naming.as_deref();
+        let naming = naming.map(|name| ("trajectory, such as 119.0.3", name));
         Hints {
             own: &[&KEYS],
             most: &[
                 LIST,
                 key::SELECT,
+                OPEN,
+                NAME,
                 key::FILTER,
                 key::SORT,
                 key::PALETTE,
                 key::HELP,
                 key::QUIT,
             ],
-            typing,
+            typing: naming.or(typing),
             filter,
         }
     }
@@ -291,14 +415,12 @@ static CKPT_COLUMNS: [Column<CheckpointRow>; 7] = [
 /// Trajectories, oldest first.
 static TRAJECTORIES: Spec<Trajectory> = Spec {
     columns: &TRAJ_COLUMNS,
-    name: trajectory_name,
-    text: |t| format!("{} {} v{}", trajectory_name(t), t.state, t.oldest_version),
+    name,
+    text: |t| format!("{} {} v{}", name(t), t.state, t.oldest_version),
 };
 
 static TRAJ_COLUMNS: [Column<Trajectory>; 6] = [
-    words("TRAJECTORY", 14, 0, |t, look| {
-        (trajectory_name(t), look.strong())
-    }),
+    words("TRAJECTORY", 14, 0, |t, look| (name(t), look.strong())),
     words("STATE", 10, 0, |t, look| {
         let word = if t.state == "finished" {
             "done"

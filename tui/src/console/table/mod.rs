@@ -128,6 +128,14 @@ impl<T> Table<T> {
         self.typing = edit_until_done(&mut self.view.filter, code);
     }
 
+    /// Selects the row of this name, if it is there.
+    pub fn choose(&mut self, rows: &[T], look: Look, name: &str) {
+        let names = self.names(rows, look);
+        if let Some(at) = names.iter().position(|other| other == name) {
+            self.view.choose(&names, at);
+        }
+    }
+
     fn step(&mut self, rows: &[T], look: Look, by: isize) -> Turned {
         self.select(rows, look, |view, names| view.step(names, by))
     }

@@ -15,6 +15,7 @@ mod store;
 mod time;
 mod timeline;
 mod training;
+mod trajectory;
 mod weights;
 
 use super::super::event::Event;

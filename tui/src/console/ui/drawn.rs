@@ -53,6 +53,8 @@ pub struct Drawn {
     left: usize,
     /// Columns and lines of the field that was shown last.
     field: (u16, u16),
+    /// Cells and lines of the text that is read, where any was.
+    page: Option<(u16, u16)>,
 }
 
 impl Drawn {
@@ -101,6 +103,11 @@ impl Drawn {
         self.left
     }
 
+    /// Cells of a line, and lines, that there was room for in the text that is read; none: the frame showed none.
+    pub fn page(&self) -> Option<(u16, u16)> {
+        self.page
+    }
+
     /// Something lies here.
     pub fn spot(&mut self, area: Rect, spot: Spot) {
         self.spots.push((area, spot));
@@ -116,6 +123,11 @@ impl Drawn {
     pub fn field(&mut self, area: Rect) {
         self.field = (area.width, area.height);
         self.spot(area, Spot::Cell { x: 0, y: 0 });
+    }
+
+    /// There is room for text that is read: cells of a line, and lines.
+    pub fn read_on(&mut self, width: u16, height: u16) {
+        self.page = Some((width, height));
     }
 
     /// So many lines of the dialog are out of sight.

@@ -62,6 +62,17 @@ impl Look {
         self.fg(Color::LightCyan, Color::Blue)
     }
 
+    /// One of several of a kind that follow each other: neighbours can be told apart.
+    pub fn one_of(self, n: usize) -> Style {
+        match n % 5 {
+            0 => self.fg(Color::LightCyan, Color::Blue),
+            1 => self.fg(Color::LightYellow, Color::Magenta),
+            2 => self.fg(Color::LightGreen, Color::Green),
+            3 => self.fg(Color::LightMagenta, Color::Cyan),
+            _ => self.fg(Color::LightBlue, Color::Red),
+        }
+    }
+
     /// What matters less.
     pub fn faint(self) -> Style {
         if self.colour {

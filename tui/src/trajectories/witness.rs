@@ -1,13 +1,12 @@
 //! What a trajectory is, and which step consumed it, in words.
-use crate::format::time_of_day;
 use robust_proto::v1;
 use robust_shared::printable::one_line as printable;
 
-/// The lines of `traj show` that say it.
-pub fn text(w: &v1::Witness) -> String {
+/// A line for each thing that is known. `time` says when something was, of Unix ms.
+pub fn text(w: &v1::Witness, time: &dyn Fn(u64) -> String) -> String {
     let mut text = format!("{:<12}{}\n", state(w), w.why);
     if let Some(step) = w.step {
-        let (at, generation) = (time_of_day(w.committed_ms), w.generation);
+        let (at, generation) = (time(w.committed_ms), w.generation);
         let record = w
             .record
             .map_or_else(String::new, |n| format!(", record {n}"));
@@ -24,7 +23,7 @@ pub fn text(w: &v1::Witness) -> String {
             "attempt     {of}, by {} i{} since {}\n",
             w.agent,
             w.incarnation,
-            time_of_day(w.since_ms)
+            time(w.since_ms)
         ),
         (_, None) if w.step.is_some() => {
             "attempt     not known: a former build did not count\n".to_owned()
@@ -34,10 +33,10 @@ pub fn text(w: &v1::Witness) -> String {
     if w.waits_until_ms > 0 {
         text += &format!(
             "waits       not handed out before {}\n",
-            time_of_day(w.waits_until_ms)
+            time(w.waits_until_ms)
         );
     }
-    text += &setbacks(&w.setbacks, w.setbacks_left_out, "");
+    text += &setbacks(&w.setbacks, w.setbacks_left_out, time);
     if !w.kept {
         text += &match w.not_kept_since {
             Some(step) => format!("turns       no longer kept since step {step}\n"),
@@ -65,19 +64,19 @@ fn life(w: &v1::Witness) -> String {
 }
 
 /// One line each, below what they belong to.
-pub fn setbacks(all: &[v1::Setback], left_out: u32, indent: &str) -> String {
+fn setbacks(all: &[v1::Setback], left_out: u32, time: &dyn Fn(u64) -> String) -> String {
     let mut text = String::new();
     if left_out > 0 {
-        text += &format!("{indent}            {left_out} setbacks before these\n");
+        text += &format!("            {left_out} setbacks before these\n");
     }
     for s in all {
-        text += &format!("{indent}setback     {}\n", sentence(s));
+        text += &format!("setback     {}\n", sentence(s, time));
     }
     text
 }
 
 /// What happened, when, to whom and why.
-pub fn sentence(s: &v1::Setback) -> String {
+pub fn sentence(s: &v1::Setback, time: &dyn Fn(u64) -> String) -> String {
     let attempt = s
         .attempt
         .map_or_else(String::new, |n| format!("attempt {n}, "));
@@ -90,7 +89,7 @@ pub fn sentence(s: &v1::Setback) -> String {
         false => format!(": {}", printable(&s.why)),
     };
     let what = what(&s.kind);
-    format!("{attempt}{}: {what}{who}{why}", time_of_day(s.at_ms))
+    format!("{attempt}{}: {what}{who}{why}", time(s.at_ms))
 }
 
 fn what(kind: &str) -> String {
