@@ -201,14 +201,11 @@ impl RunAhead<'_> {
         let compared = seen && without.run_to(window, MOST_INPUTS);
         let lost = without.core().view(window).ettr.sliding - sliding;
         let end = whole.map_or(window, |at| at.max(window));
-        let compared_to_end = compared
-            && with.run_to(end, MOST_INPUTS)
-            && without.run_to(end, MOST_INPUTS);
+        let compared_to_end =
+            compared && with.run_to(end, MOST_INPUTS) && without.run_to(end, MOST_INPUTS);
         let (mine, usual) = (Spent::of(with.core(), end), Spent::of(without.core(), end));
-        let incidents: Vec<&Incident> = with
-            .incidents()
-            .filter(|i| i.verdict >= self.now)
-            .collect();
+        let incidents: Vec<&Incident> =
+            with.incidents().filter(|i| i.verdict >= self.now).collect();
         let first = incidents.first();
         let heard = with.heard().cloned().unwrap_or_default();
         let moved_anyway = without.heard().map_or(0, |heard| heard.moved);
