@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tonic::Status;
 
 /// Whoever asks waits no longer: a forecast is worth little when it comes late.
-const WITHIN: Duration = Duration::from_secs(10);
+const WITHIN: Duration = Duration::from_secs(8);
 /// So many wishes are run ahead together.
 const MOST_ACTS: usize = 256;
 /// One is run ahead at a time: it takes a core for as long as its bound of inputs lets it.

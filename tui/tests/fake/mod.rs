@@ -36,6 +36,8 @@ pub struct Book {
     pub trajectories: Vec<v1::Trajectory>,
     /// Parts of what entered a step; none: the step is not committed.
     pub steps: Vec<v1::StepAccount>,
+    /// Answer to what would be asked; none: it is of a build that tells nothing ahead.
+    pub forecast: Option<v1::ForecastReply>,
     /// Events and trajectories come, but their end does not.
     pub never_ends: bool,
 }
@@ -288,6 +290,19 @@ impl Control for Fake {
             entry(2, "asked", ""),
         ];
         Ok(Response::new(Box::pin(tokio_stream::iter(lines.map(Ok)))))
+    }
+
+    async fn forecast(
+        &self,
+        request: Request<v1::ForecastRequest>,
+    ) -> Result<Response<v1::ForecastReply>, Status> {
+        let mut book = self.0.lock().unwrap();
+        let Some(forecast) = book.forecast.clone() else {
+            return Err(Status::unimplemented("no such method"));
+        };
+        let acts = request.into_inner().acts;
+        book.asked.push(format!("forecast {:?}", acts[0].act));
+        Ok(Response::new(forecast))
     }
 
     async fn quarantine(

@@ -124,6 +124,7 @@ impl State {
                 let good = answer.is_ok();
                 self.notify(answer.unwrap_or_else(|e| e), good);
             }
+            news @ Event::Foreseen { .. } => return self.tell_dialog(Input::News(news)),
             news => {
                 let Some(screen) = news.belongs_to() else {
                     return Vec::new();
