@@ -3692,7 +3692,7 @@ pub struct ForecastReply {
     pub restart_ms: ::core::option::Option<f64>,
     #[prost(double, optional, tag = "9")]
     pub reconnect_ms: ::core::option::Option<f64>,
-    /// until nothing is on the way any more; absent: not within an hour
+    /// until nothing is on the way any more; absent: not as far as it was looked ahead
     #[prost(double, optional, tag = "10")]
     pub whole_ms: ::core::option::Option<f64>,
     /// time in which the trainer would have computed and does not

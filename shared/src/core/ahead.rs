@@ -189,8 +189,9 @@ impl Core {
     pub fn is_whole(&self) -> bool {
         let s = &self.s;
         let asked = s.orders.planned().is_some() || !s.orders.rolling().is_empty();
-        let publishes = self.config.own_loop.is_none_or(|own| own.publishes);
-        let up = s.gang.is_restored() && (!publishes || s.gang.serves_step(s.committed));
+        // What a loop of its own publishes, and when, is its own affair.
+        let serves = self.config.own_loop.is_some() || s.gang.serves_step(s.committed);
+        let up = s.gang.is_restored() && serves;
         s.job == JobState::Running
             && !asked
             && up

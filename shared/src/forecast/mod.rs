@@ -70,9 +70,11 @@ pub struct Forecast {
     pub restart: Option<Duration>,
     /// From there to useful work.
     pub reconnect: Option<Duration>,
-    /// Until nothing is on the way any more; none: not within [`LONGEST`].
+    /// Until nothing is on the way any more; none: not as far as it was looked ahead.
     pub whole: Option<Duration>,
-    /// Time in which the trainer would have computed and does not.
+    /// How far it was looked ahead: [`LONGEST`] at most, less where that took [`MOST_INPUTS`], or the job ended.
+    pub looked: Duration,
+    /// Time in which the trainer would have computed and does not, until then, and within five minutes at least.
     pub stall: Option<Duration>,
     /// Steps that are begun again.
     pub steps_again: u64,
@@ -194,16 +196,19 @@ impl RunAhead<'_> {
         let mut whole = with.run_until_whole(window, MOST_INPUTS, is_done);
         let seen = with.run_to(window, MOST_INPUTS);
         let sliding = with.core().view(window).ettr.sliding;
+        let (mut end, mut mine) = (window, Spent::of(with.core(), window));
         if whole.is_none() && seen {
             whole = with.run_until_whole(self.now + LONGEST, MOST_INPUTS, is_done);
+            if let Some(at) = whole {
+                (end, mine) = (at, Spent::of(with.core(), at));
+            }
         }
+        let looked = with.now().since(self.now);
         let mut without = self.world();
         let compared = seen && without.run_to(window, MOST_INPUTS);
         let lost = without.core().view(window).ettr.sliding - sliding;
-        let end = whole.map_or(window, |at| at.max(window));
-        let compared_to_end =
-            compared && with.run_to(end, MOST_INPUTS) && without.run_to(end, MOST_INPUTS);
-        let (mine, usual) = (Spent::of(with.core(), end), Spent::of(without.core(), end));
+        let compared_to_end = compared && without.run_to(end, MOST_INPUTS);
+        let usual = Spent::of(without.core(), end);
         let incidents: Vec<&Incident> =
             with.incidents().filter(|i| i.verdict >= self.now).collect();
         let first = incidents.first();
@@ -217,6 +222,7 @@ impl RunAhead<'_> {
             restart: first.and_then(|i| i.restart()),
             reconnect: first.and_then(|i| i.reconnect()),
             whole: whole.map(|at| at.since(self.now)),
+            looked,
             stall: compared_to_end.then(|| mine.stalls(&usual)),
             steps_again: with.core().steps_repeated() - self.core.steps_repeated(),
             moved: heard.moved.saturating_sub(moved_anyway),

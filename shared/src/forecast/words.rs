@@ -1,5 +1,5 @@
 //! A forecast in sentences.
-use super::{Act, Figure, Forecast, LONGEST};
+use super::{Act, Figure, Forecast};
 use crate::core::{Incident, Reply};
 use crate::ids::InstanceId;
 use std::time::Duration;
@@ -128,7 +128,7 @@ impl Forecast {
             }
             Some(_) => {}
             None if self.ends.is_some() => {}
-            None => parts.push(format!("not all at work within {}", time(LONGEST))),
+            None => parts.push(format!("not all at work within {}", time(self.looked))),
         }
         (!parts.is_empty()).then(|| parts.join(", "))
     }

@@ -103,13 +103,16 @@ impl Cluster {
             let waits = next.is_none_or(|next| next.since(self.now) >= LOOKS);
             if waits || looked.is_none_or(|at| self.now.since(at) >= LOOKS) {
                 looked = Some(self.now);
-                if self.all_is_known() && self.core.is_whole() && holds(&self.core) {
+                if self.core.is_whole() && holds(&self.core) && self.all_is_known() {
                     return Some(self.now);
                 }
             }
             match next {
                 Some(next) if next <= latest => self.step(),
-                _ => return None,
+                _ => {
+                    self.now = self.now.max(latest);
+                    return None;
+                }
             }
         }
         None
