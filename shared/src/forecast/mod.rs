@@ -3,9 +3,9 @@
 //! job ([`Measured`]). A second copy is run without it, and what differs is what it costs.
 //!
 //! ```text
-//!  Core ──copy──► asked ──► runs until whole, and to the end of the window ──┐
-//!    │                                                                       ├──► Forecast
-//!    └────copy──► not asked ──► runs to the same end ────────────────────────┘
+//!  Core ──copy──► asked ──► runs until whole, or for an hour ──┐
+//!    │                                                         ├──► Forecast
+//!    └────copy──► not asked ──► runs as long ──────────────────┘
 //! ```
 //! The controller decides as it would, and the world has no other fault in it. It is a forecast, and no promise: what is
 //! not measured is assumed and said to be, and who moves which weights at which speed is not played.
@@ -28,7 +28,7 @@ use std::time::Duration;
 /// It is not looked further ahead than this.
 pub const LONGEST: Duration = Duration::from_secs(3600);
 /// Inputs that a copy is given at most: it takes a second or two.
-pub const MOST_INPUTS: u64 = 200_000;
+pub const MOST_INPUTS: u64 = 150_000;
 /// The rules that find whoever hangs.
 const SILENCE: &[&str] = &["trainer idle", "rollout silent", "agent silent"];
 /// The rule that finds a node that is gone.
@@ -74,7 +74,7 @@ pub struct Forecast {
     pub whole: Option<Duration>,
     /// How far it was looked ahead: [`LONGEST`] at most, less where that took [`MOST_INPUTS`], or the job ended.
     pub looked: Duration,
-    /// Time in which the trainer would have computed and does not, until then, and within five minutes at least.
+    /// Time in which the trainer would have computed and does not, until then, and of the next five minutes at most.
     pub stall: Option<Duration>,
     /// Steps that are begun again.
     pub steps_again: u64,
@@ -194,21 +194,20 @@ impl RunAhead<'_> {
         let window = self.now + WINDOW;
         let is_done = |core: &Core| !act.pauses() || core.pause().is_some_and(|p| p.reached);
         let mut whole = with.run_until_whole(window, MOST_INPUTS, is_done);
-        let seen = with.run_to(window, MOST_INPUTS);
-        let sliding = with.core().view(window).ettr.sliding;
-        let (mut end, mut mine) = (window, Spent::of(with.core(), window));
+        // From then on both go on alike, unless the one is paused.
+        let until = match whole {
+            Some(at) if !act.pauses() => at,
+            _ => window,
+        };
+        let seen = with.run_to(until, MOST_INPUTS);
+        let mine = Account::of(with.core(), until);
         if whole.is_none() && seen {
             whole = with.run_until_whole(self.now + LONGEST, MOST_INPUTS, is_done);
-            if let Some(at) = whole {
-                (end, mine) = (at, Spent::of(with.core(), at));
-            }
         }
         let looked = with.now().since(self.now);
         let mut without = self.world();
-        let compared = seen && without.run_to(window, MOST_INPUTS);
-        let lost = without.core().view(window).ettr.sliding - sliding;
-        let compared_to_end = compared && without.run_to(end, MOST_INPUTS);
-        let usual = Spent::of(without.core(), end);
+        let compared = seen && without.run_to(until, MOST_INPUTS);
+        let usual = Account::of(without.core(), until);
         let incidents: Vec<&Incident> =
             with.incidents().filter(|i| i.verdict >= self.now).collect();
         let first = incidents.first();
@@ -223,13 +222,13 @@ impl RunAhead<'_> {
             reconnect: first.and_then(|i| i.reconnect()),
             whole: whole.map(|at| at.since(self.now)),
             looked,
-            stall: compared_to_end.then(|| mine.stalls(&usual)),
+            stall: compared.then(|| mine.stalls(&usual)),
             steps_again: with.core().steps_repeated() - self.core.steps_repeated(),
             moved: heard.moved.saturating_sub(moved_anyway),
             again: heard.again,
             thrown_away: heard.thrown_away,
             set_aside: heard.set_aside,
-            ettr_lost: compared.then_some(lost.clamp(0.0, 1.0)),
+            ettr_lost: compared.then(|| mine.loses(&usual)),
             ends: match with.outcome() {
                 Some(Outcome::Failed { reason }) => Some(reason.clone()),
                 _ => None,
@@ -259,25 +258,30 @@ impl RunAhead<'_> {
     }
 }
 
-/// What the trainer's time was spent on.
+/// What a run came to by some instant.
 #[derive(Clone, Copy, Debug, Default)]
-struct Spent {
+struct Account {
     useful: Duration,
     replayed: Duration,
+    /// Seconds that counted for the ETTR.
+    counted: f64,
 }
 
-impl Spent {
+impl Account {
     fn of(core: &Core, at: Time) -> Self {
-        let spent = core.view(at).spent;
-        let job = spent.windows.iter().find(|window| window.name == "job");
+        let view = core.view(at);
+        let mut windows = view.spent.windows.iter();
+        let Some(job) = windows.find(|window| window.name == "job") else {
+            return Self::default();
+        };
         let of = |slice: Slice| {
-            let mut slices = job.iter().flat_map(|window| &window.slices);
-            let found = slices.find(|(each, _)| *each == slice);
+            let found = job.slices.iter().find(|(each, _)| *each == slice);
             found.map_or(Duration::ZERO, |(_, time)| *time)
         };
         Self {
             useful: of(Slice::Useful),
             replayed: of(Slice::Replayed),
+            counted: view.ettr.total * job.to.since(job.from).as_secs_f64(),
         }
     }
 
@@ -285,6 +289,11 @@ impl Spent {
     fn stalls(&self, usual: &Self) -> Duration {
         let again = self.replayed.saturating_sub(usual.replayed);
         usual.useful.saturating_sub(self.useful + again)
+    }
+
+    /// What counts less, of the whole sliding window.
+    fn loses(&self, usual: &Self) -> f64 {
+        ((usual.counted - self.counted) / WINDOW.as_secs_f64()).clamp(0.0, 1.0)
     }
 }
 

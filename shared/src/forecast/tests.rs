@@ -1,7 +1,7 @@
 //! What is forecast is what then happens, in worlds that the forecast has no part in.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use super::*;
-use crate::core::{CoreConfig, Input, Labels, NodeSpec};
+use crate::core::{CoreConfig, Input, Labels, Mode, NodeSpec};
 use crate::ids::Incarnation;
 use crate::sim::cluster::{LongTail, Timing};
 use crate::sim::world::{World, id};
@@ -15,7 +15,15 @@ const fn seconds(n: u64) -> Duration {
 
 /// A job at its third step, in the world of the fault search.
 fn world() -> World {
+    world_in(Mode::Async)
+}
+
+fn world_in(mode: Mode) -> World {
+    let sync = mode == Mode::Sync;
     let config = CoreConfig {
+        mode,
+        ahead: u64::from(!sync),
+        switch_at: if sync { 1.0 } else { 0.5 },
         steps: 60,
         prompts: 2,
         responses: 4,
@@ -178,7 +186,8 @@ fn the_same_controller_gives_the_same_forecast_and_is_left_as_it_is() {
 
 #[test]
 fn a_gang_that_has_no_slot_any_more_is_looked_at_no_longer_than_the_bound() {
-    let w = world();
+    // In the other modes it takes the slot of a rollout.
+    let w = world_in(Mode::Sync);
     let lose = Request::Inject {
         fault: Fault::LoseSlot,
         role: Role::Trainer,
