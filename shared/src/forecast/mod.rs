@@ -231,6 +231,9 @@ impl RunAhead<'_> {
             ettr_lost: compared.then(|| mine.loses(&usual)),
             ends: match with.outcome() {
                 Some(Outcome::Failed { reason }) => Some(reason.clone()),
+                Some(Outcome::Completed) if whole.is_none() => {
+                    Some("its last step is done before that".to_owned())
+                }
                 _ => None,
             },
             assumed: self.assumed(&restarts),

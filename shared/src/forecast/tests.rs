@@ -4,7 +4,7 @@ use super::*;
 use crate::core::{CoreConfig, Input, Labels, Mode, NodeSpec};
 use crate::ids::Incarnation;
 use crate::sim::cluster::{LongTail, Timing};
-use crate::sim::world::{World, id};
+use crate::sim::world::{World, id, ms};
 use std::collections::BTreeSet;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -132,6 +132,24 @@ fn an_engine_that_is_scaled_away_breaks_nothing_off_as_forecast() {
     );
     assert_eq!((said.restarts.len(), said.again), (0, 0));
     assert!(said.whole.is_some() && said.detect.is_none(), "{said:?}");
+}
+
+#[test]
+fn in_the_middle_of_a_recovery_it_is_looked_ahead_from_there() {
+    let mut w = world();
+    w.kill(id(Role::Trainer, 0));
+    for _ in 0..20 {
+        w.run_for(ms(50));
+        let said = forecast(&w, kill(Role::Rollout, 1));
+        let restarts = set(&said.restarts);
+        assert!(restarts.contains(&id(Role::Rollout, 1)), "{said:?}");
+        assert!(said.whole.is_some(), "{said:?}");
+    }
+    assert_eq!(
+        w.core.incidents().count(),
+        1,
+        "what was foreseen is not done"
+    );
 }
 
 #[test]
