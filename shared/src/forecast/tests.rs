@@ -334,7 +334,7 @@ fn a_killed_rank_costs_what_its_start_takes_and_the_step_it_was_in() {
     assert_eq!(said.restart, incident.restart());
     assert_eq!(said.steps_again, 1);
     let stall = said.stall.unwrap();
-    assert!(stall >= seconds(15) && stall <= MINUTE, "{said:?}");
+    assert!((seconds(15)..=MINUTE).contains(&stall), "{said:?}");
     let lost = said.ettr_lost.unwrap();
     assert!(lost > 0.0 && lost < 0.3, "{said:?}");
     let lines = said.lines().join("\n");
