@@ -30,6 +30,7 @@ pub mod ettr;
 pub mod fault;
 pub mod figure;
 pub mod footprint;
+pub mod forecast;
 #[cfg(test)]
 mod forge;
 pub mod grpo;

@@ -134,8 +134,8 @@ pub(super) async fn until_stopped(
                 let state = state.to_owned();
                 let _ = answer.send(Err(InspectError::NothingRuns { state }));
             }
-            // The store says what there is to say.
-            OperatorEvent::Look { .. } => {}
+            // The store says what there is to say, and nothing lies ahead.
+            OperatorEvent::Look { .. } | OperatorEvent::Copy { .. } => {}
             OperatorEvent::ReadLog {
                 id,
                 offset,

@@ -21,9 +21,10 @@ use crate::store::Condition;
 use crate::telemetry::Samples;
 use crate::worker::Life;
 use robust_proto::v1;
-use robust_shared::core::{Refusal, Reply, Request, Trajectory};
+use robust_shared::core::{Core, Refusal, Reply, Request, Trajectory};
 use robust_shared::fault::{At, Fault};
 use robust_shared::ids::{Incarnation, InstanceId, Role, Step, TrajectoryId};
+use robust_shared::time::Time;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
@@ -91,6 +92,11 @@ pub enum OperatorEvent {
         id: TrajectoryId,
         /// Told the last committed step and the trajectory; none: its batch is not open, none within: it has no such.
         answer: oneshot::Sender<(Step, Option<Option<Trajectory>>)>,
+    },
+    /// The controller as it is now, to be run ahead.
+    Copy {
+        /// Told a copy of it, and the time.
+        answer: oneshot::Sender<Box<(Core, Time)>>,
     },
     /// A part of a log.
     ReadLog {

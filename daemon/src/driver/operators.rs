@@ -36,6 +36,11 @@ impl Driver {
                 // Whoever asked may have left.
                 let _ = answer.send((self.core.state().committed(), open));
             }
+            OperatorEvent::Copy { answer } => {
+                let copy = Box::new((self.core.clone(), self.parts.clock.now()));
+                // Whoever asked may have left.
+                let _ = answer.send(copy);
+            }
             OperatorEvent::ReadLog {
                 id,
                 offset,

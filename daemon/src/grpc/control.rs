@@ -116,7 +116,7 @@ fn paused(reply: Reply) -> Result<Response<v1::PauseReply>, Status> {
 }
 
 /// Whose processes are to be replaced.
-fn target(request: &v1::RestartRequest) -> Result<RestartTarget, Status> {
+pub(super) fn target(request: &v1::RestartRequest) -> Result<RestartTarget, Status> {
     match (request.role.as_str(), request.index) {
         ("task", None) => Ok(RestartTarget::Task),
         ("task", Some(_)) => Err(Status::invalid_argument(
@@ -598,6 +598,14 @@ impl Control for ControlService {
         _: Request<v1::GetRulesRequest>,
     ) -> Result<Response<v1::Rules>, Status> {
         Ok(Response::new(v1::Rules::clone(&self.rules.borrow())))
+    }
+
+    async fn forecast(
+        &self,
+        request: Request<v1::ForecastRequest>,
+    ) -> Result<Response<v1::ForecastReply>, Status> {
+        let reply = self.on_forecast(request.into_inner()).await?;
+        Ok(Response::new(reply))
     }
 
     async fn get_history(

@@ -38,6 +38,21 @@ fn moment(request: &v1::InjectRequest) -> Result<Option<At>, Status> {
     at.map(|at| at.parse().map_err(wrong)).transpose()
 }
 
+/// What a request for a fault asks of the controller.
+pub(super) fn wish(request: &v1::InjectRequest) -> Result<CoreRequest, Status> {
+    let fault = fault(request)?;
+    Ok(match fault.kind().target() {
+        Target::Instance => CoreRequest::Inject {
+            fault,
+            role: role(&request.role)?,
+            index: request.index,
+            incarnation: request.incarnation.map(Incarnation),
+            at: moment(request)?,
+        },
+        Target::Node | Target::Leader => CoreRequest::Afflict { fault },
+    })
+}
+
 impl ControlService {
     pub(super) async fn on_inject(
         &self,

@@ -5,6 +5,7 @@ mod callers;
 mod certified;
 mod check;
 mod control;
+mod forecast;
 mod gate;
 mod history;
 mod inject;

@@ -60,6 +60,7 @@ const METHODS: &[(&str, Does)] = &[
     ("CheckStore", Does::Looks),
     ("Stop", Does::Changes),
     ("GetRules", Does::Looks),
+    ("Forecast", Does::Looks),
     ("GetHistory", Does::Looks),
     ("GetStep", Does::Looks),
     ("GetSteps", Does::Looks),

@@ -281,6 +281,35 @@ async fn on_a_cordoned_node_nothing_new_is_started() {
         node: "b".to_owned(),
         out,
     };
+    let foresee = |act| v1::ForecastRequest {
+        acts: vec![v1::ForecastAct { act: Some(act) }],
+        ..Default::default()
+    };
+    let asked = foresee(v1::forecast_act::Act::Cordon(cordon(true)));
+    let foreseen = control.forecast(asked).await.unwrap().into_inner();
+    let plan = "nothing new is started on b; what runs there goes on";
+    assert_eq!(foreseen.plan, [plan], "{foreseen:#?}");
+    let kill = v1::InjectRequest {
+        fault: "kill".to_owned(),
+        role: "rollout".to_owned(),
+        index: Some(1),
+        ..Default::default()
+    };
+    let asked = foresee(v1::forecast_act::Act::Inject(kill));
+    let foreseen = control.forecast(asked).await.unwrap().into_inner();
+    assert_eq!(foreseen.restarts, ["rollout-1"], "{foreseen:#?}");
+    assert!(foreseen.whole_ms.is_some(), "{foreseen:#?}");
+    let nowhere = v1::CordonRequest {
+        node: "z".to_owned(),
+        out: true,
+    };
+    let asked = foresee(v1::forecast_act::Act::Cordon(nowhere));
+    let foreseen = control.forecast(asked).await.unwrap().into_inner();
+    let why = "the job's nodes are `a`, `b`";
+    assert!(foreseen.refused.contains(why), "{foreseen:#?}");
+    // Nothing of that was done.
+    let untouched = |s: &v1::Status| !s.nodes[1].cordoned && s.incidents.is_empty();
+    cluster.wait_for("nothing to be done", untouched).await;
     control.cordon(cordon(true)).await.unwrap();
     let status = cluster
         .wait_for("the cordon", |s| s.nodes[1].cordoned)

@@ -35,6 +35,7 @@
 //! | what a pull's source has for it | `Supply` | `weights/holder` |
 //! | an incident | `IncidentOutcome` | `recover/incident` |
 //! | a pause, a fault that waits, a planned change | | `ops/pause`, `ops/armed`, `ops/planned` |
+mod ahead;
 mod cells;
 mod config;
 mod detect;
@@ -62,6 +63,7 @@ mod worth;
 mod tests;
 
 pub use crate::fault::Fault;
+pub use ahead::{Ahead, LifeAhead, RequestAhead, StartAhead};
 pub use cells::{CELL_TABLES, Cell, CellTable, Machine};
 pub use config::*;
 pub use detect::{InForce, LONGEST_S, RULES, Rule, RuleSet, Setting, Source};

@@ -113,6 +113,9 @@ pub struct InjectArgs {
     /// The job is protected, and I want it all the same
     #[arg(long)]
     pub i_know: bool,
+    /// Do nothing; say what it would bring
+    #[arg(long, conflicts_with_all = ["wait", "disarm"])]
+    pub dry_run: bool,
     /// Wait until the recovery is over and print its timings
     #[arg(long)]
     pub wait: bool,

@@ -9,6 +9,9 @@ pub struct RestartArgs {
     /// two steps), or `task`: everything, between two steps
     #[arg(value_name = "ROLE[-N]|task", value_parser = target)]
     pub target: RestartTarget,
+    /// Do nothing; say what it would bring
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// Whose processes are replaced.

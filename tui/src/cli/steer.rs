@@ -13,6 +13,9 @@ pub struct ScaleArgs {
     /// How many instances it shall have
     #[arg(value_name = "N")]
     pub count: u32,
+    /// Do nothing; say what it would bring
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// Options of `update`.
@@ -32,6 +35,9 @@ pub struct NodeArgs {
     /// Its name
     #[arg(value_name = "NODE")]
     pub node: String,
+    /// Do nothing; say what it would bring
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// Which slot `restore-slot` is about.

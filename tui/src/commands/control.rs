@@ -1,11 +1,11 @@
 //! `robustctl pause`, `resume` and `restart`.
 use super::watch::RETRY_EVERY;
-use super::{put, put_json};
+use super::{forecast, put, put_json};
 use crate::cli::{PauseArgs, RestartArgs, RestartTarget, Who};
 use crate::ending::is_over;
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
-use robust_proto::v1;
+use robust_proto::v1::{self, forecast_act::Act};
 use std::time::{Duration, Instant};
 
 /// A status is not older than this.
@@ -65,7 +65,6 @@ pub async fn resume(endpoint: &Endpoint, json: bool) -> Result<(), CliError> {
 
 /// New processes without a fault.
 pub async fn restart(endpoint: &Endpoint, args: &RestartArgs, json: bool) -> Result<(), CliError> {
-    let mut client = endpoint.connect().await?;
     let request = match args.target {
         RestartTarget::Task => v1::RestartRequest {
             role: "task".to_owned(),
@@ -76,6 +75,10 @@ pub async fn restart(endpoint: &Endpoint, args: &RestartArgs, json: bool) -> Res
             index,
         },
     };
+    if args.dry_run {
+        return forecast::run(endpoint, Act::Restart(request), json).await;
+    }
+    let mut client = endpoint.connect().await?;
     let reply = endpoint.ask(client.restart(request)).await?;
     if json {
         return put_json(&reply);

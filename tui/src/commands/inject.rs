@@ -1,12 +1,12 @@
 //! `robustctl inject`: strikes an instance, a node or the leader and, with --wait, shows how the recovery went.
-use super::{put, put_json};
+use super::{forecast, put, put_json};
 use crate::cli::{InjectArgs, Which};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use crate::format::{self, bar, locale_is_utf8, millis, who};
 use crate::paint::Paint;
 use indicatif::{ProgressBar, ProgressStyle};
-use robust_proto::v1;
+use robust_proto::v1::{self, forecast_act::Act};
 use robust_shared::fault::{Kind, Spec, Target};
 use robust_shared::ids::Role;
 use std::io::IsTerminal as _;
@@ -27,6 +27,9 @@ pub async fn run(endpoint: &Endpoint, args: &InjectArgs, json: bool) -> Result<(
     let role = role.map_or("", Role::name);
     let timeout = Duration::from_secs_f64(args.timeout);
     let request = request(args, kind, role, timeout)?;
+    if args.dry_run {
+        return forecast::run(endpoint, Act::Inject(request), json).await;
+    }
     let mut client = endpoint.connect().await?;
     let reply = if args.wait {
         let spinner = spinner(&format!("{kind} {role}, waiting for the recovery"));

@@ -1,18 +1,21 @@
 //! `robustctl scale`, `update`, `cordon`, `uncordon` and `restore-slot`: who takes part in the job,
 //! where and with which values.
-use super::{put, put_json};
+use super::{forecast, put, put_json};
 use crate::cli::{NodeArgs, RestoreSlotArgs, ScaleArgs, UpdateArgs};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
-use robust_proto::v1;
+use robust_proto::v1::{self, forecast_act::Act};
 
 /// More or fewer instances of a role.
 pub async fn scale(endpoint: &Endpoint, args: &ScaleArgs, json: bool) -> Result<(), CliError> {
-    let mut client = endpoint.connect().await?;
     let request = v1::ScaleRequest {
         role: args.role.name().to_owned(),
         count: args.count,
     };
+    if args.dry_run {
+        return forecast::run(endpoint, Act::Scale(request), json).await;
+    }
+    let mut client = endpoint.connect().await?;
     let reply = endpoint.ask(client.scale(request)).await?;
     if json {
         return put_json(&reply);
@@ -52,11 +55,13 @@ pub async fn cordon(
     out: bool,
     json: bool,
 ) -> Result<(), CliError> {
+    let NodeArgs { node, dry_run } = args;
+    let request = v1::CordonRequest { node, out };
+    if dry_run {
+        return forecast::run(endpoint, Act::Cordon(request), json).await;
+    }
     let mut client = endpoint.connect().await?;
-    let node = args.node;
-    let reply = endpoint
-        .ask(client.cordon(v1::CordonRequest { node, out }))
-        .await?;
+    let reply = endpoint.ask(client.cordon(request)).await?;
     if json {
         return put_json(&reply);
     }

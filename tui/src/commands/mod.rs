@@ -10,6 +10,7 @@ mod doctor;
 mod drill;
 mod events;
 mod export;
+mod forecast;
 mod inject;
 mod inspect;
 mod logs;

@@ -1,4 +1,5 @@
 //! What an operator can have done, what it means, and what must be typed before it happens.
+mod ahead;
 mod meaning;
 
 use super::job::Job;

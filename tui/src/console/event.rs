@@ -57,6 +57,13 @@ pub enum Event {
     },
     /// An action was answered by the daemon.
     Answered(Result<String, String>),
+    /// What an act that is being asked about would bring.
+    Foreseen {
+        /// Which.
+        act: Box<Act>,
+        /// A sentence each.
+        lines: Vec<String>,
+    },
     /// An instance's log was read.
     LogRead {
         /// Whose.
@@ -175,6 +182,8 @@ pub enum Action {
     LeavePhases,
     /// What the operator confirmed.
     Do(Act),
+    /// Ask what it would bring.
+    Foresee(Act),
     /// Read the log of an instance.
     ReadLog {
         /// Its name.

@@ -152,6 +152,22 @@ pub async fn act(endpoint: Endpoint, act: Act, to: Sender<Event>) {
         .await;
 }
 
+/// Asks what an act would bring. Nothing comes where nobody can say it, as of a daemon of an earlier build: the
+/// question is as it was.
+pub async fn foresee(endpoint: Endpoint, act: Act, to: Sender<Event>) {
+    let (Some(request), Ok(mut client)) = (act.ahead(), endpoint.connect().await) else {
+        return;
+    };
+    let Ok(reply) = client.forecast(request).await else {
+        return;
+    };
+    let v1::ForecastReply { lines, unknown, .. } = reply.into_inner();
+    if unknown.is_empty() {
+        let act = Box::new(act);
+        let _ = to.send(Event::Foreseen { act, lines }).await;
+    }
+}
+
 async fn carry_out(endpoint: &Endpoint, act: Act) -> Result<String, CliError> {
     let mut client = endpoint.connect().await?;
     match act {

@@ -1,6 +1,7 @@
 //! What is known of the job: its last status, its journal, and what was seen of it over time.
 use super::flow::Flow;
 use super::history::History;
+use super::pace::Pace;
 use super::steps::Steps;
 use crate::ending::is_over;
 use robust_proto::v1;
@@ -19,6 +20,7 @@ pub struct Job {
     events: VecDeque<v1::Event>,
     history: History,
     flow: Flow,
+    pace: Pace,
     steps: Steps,
     /// Name and start of the job whose events are kept.
     known: Option<(String, u64)>,
@@ -47,10 +49,12 @@ impl Job {
             self.events.clear();
             self.history = History::default();
             self.flow = Flow::default();
+            self.pace = Pace::default();
             self.steps = Steps::default();
         }
         self.history.observe(&status);
         self.flow.observe(&status);
+        self.pace.observe(&status);
         self.steps.observe(&status);
         self.status = Some(status);
         self.heard_at = now;
@@ -109,6 +113,12 @@ impl Job {
     /// How fast engines generated, as far as it was seen.
     pub fn flow(&self) -> &Flow {
         &self.flow
+    }
+
+    /// Seconds until its last step, by the pace of the steps that were seen last; none where that cannot be known.
+    pub fn eta_s(&self) -> Option<f64> {
+        let status = self.status.as_ref().filter(|s| !is_over(&s.state))?;
+        self.pace.eta_s(status)
     }
 
     /// Figures of its steps, as far as they are known.

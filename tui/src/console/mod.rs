@@ -33,6 +33,7 @@ mod key;
 mod line;
 mod logs;
 mod names;
+mod pace;
 mod picture;
 mod reading;
 mod record;

@@ -236,6 +236,9 @@ impl Runner {
             Action::Do(act) => {
                 tokio::spawn(feed::act(self.endpoint.clone(), act, self.to.clone()));
             }
+            Action::Foresee(act) => {
+                tokio::spawn(feed::foresee(self.endpoint.clone(), act, self.to.clone()));
+            }
             Action::ReadLog { who, on_leader } => {
                 let (endpoint, to) = (self.endpoint.clone(), self.to.clone());
                 tokio::spawn(async move {

@@ -77,6 +77,57 @@ fn pause_resume_and_restart_ask_the_daemon_and_say_when() {
 }
 
 #[test]
+fn a_dry_run_says_what_it_would_bring_and_asks_for_nothing_else() {
+    let forecast = v1::ForecastReply {
+        lines: vec![
+            "restart rollout-1, now; no fault is counted".into(),
+            "all at work after 12 s".into(),
+        ],
+        whole_ms: Some(12_000.0),
+        ..Default::default()
+    };
+    let (dir, fake, _server) = daemon(Book {
+        forecast: Some(forecast),
+        ..book()
+    });
+    let text = |args: &[&str]| out(&run(dir.path(), args));
+    let expected =
+        "restart rollout-1, now; no fault is counted\nall at work after 12 s\nnothing was done\n";
+    for args in [
+        &["restart", "rollout-1", "--dry-run"][..],
+        &["scale", "rollout", "5", "--dry-run"],
+        &["cordon", "node-b", "--dry-run"],
+        &["inject", "--kill", "rollout", "--dry-run"],
+    ] {
+        assert_eq!(text(args), expected, "{args:?}");
+    }
+    let json = text(&["restart", "task", "--dry-run", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["whole_ms"], 12_000.0);
+    {
+        let mut book = fake.0.lock().unwrap();
+        assert!(book.injected.is_empty());
+        assert_eq!(book.asked.len(), 5);
+        assert!(
+            book.asked
+                .iter()
+                .all(|asked| asked.starts_with("forecast "))
+        );
+        book.forecast = Some(v1::ForecastReply {
+            refused: "the job is over".into(),
+            ..Default::default()
+        });
+    }
+    let refused = run(dir.path(), &["restart", "task", "--dry-run"]);
+    assert_eq!(refused.status.code(), Some(4));
+    assert!(err(&refused).contains("the job is over"));
+    fake.0.lock().unwrap().forecast = None;
+    let older = run(dir.path(), &["restart", "task", "--dry-run"]);
+    assert_eq!(older.status.code(), Some(4));
+    assert!(err(&older).contains("earlier build"));
+}
+
+#[test]
 fn the_authority_is_shown_and_replaced_and_who_is_waited_for_is_named() {
     let (dir, fake, _server) = daemon(book());
     let text = |args: &[&str]| out(&run(dir.path(), args));

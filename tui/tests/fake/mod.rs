@@ -38,6 +38,8 @@ pub struct Book {
     pub trajectories: Vec<v1::Trajectory>,
     /// Parts of what entered a step; none: the step is not committed.
     pub steps: Vec<v1::StepAccount>,
+    /// Answer to what would be asked; none: it is of a build that tells nothing ahead.
+    pub forecast: Option<v1::ForecastReply>,
     /// Events and trajectories come, but their end does not.
     pub never_ends: bool,
 }
@@ -314,6 +316,19 @@ impl Control for Fake {
             note: Some(note),
             count: u32::try_from(found.notes.len()).unwrap(),
         }))
+    }
+
+    async fn forecast(
+        &self,
+        request: Request<v1::ForecastRequest>,
+    ) -> Result<Response<v1::ForecastReply>, Status> {
+        let mut book = self.0.lock().unwrap();
+        let Some(forecast) = book.forecast.clone() else {
+            return Err(Status::unimplemented("no such method"));
+        };
+        let acts = request.into_inner().acts;
+        book.asked.push(format!("forecast {:?}", acts[0].act));
+        Ok(Response::new(forecast))
     }
 
     async fn quarantine(

@@ -35,6 +35,19 @@ impl Durations {
         }
     }
 
+    /// What half of them were not longer than, to the middle of a bucket; none where none was seen.
+    pub fn median(&self) -> Option<Duration> {
+        let (mut seen, half) = (0, self.count.div_ceil(2));
+        for (bucket, n) in &self.buckets {
+            seen += n;
+            if seen >= half {
+                let ms = GROWTH.powf(f64::from(*bucket) - 0.5);
+                return Some(Duration::from_secs_f64(ms / 1e3));
+            }
+        }
+        None
+    }
+
     /// What 99 of 100 were not longer than; none before `least` were seen.
     pub fn percentile_99(&self, least: f64) -> Option<Duration> {
         if f64::from(self.count) < least {
@@ -118,6 +131,19 @@ mod tests {
         seen.add(Duration::from_secs(3600));
         let p99 = seen.percentile_99(200.0).map(|d| d.as_secs_f64());
         assert!(p99.is_some_and(|s| (1.2..1.45).contains(&s)), "{p99:?}");
+    }
+
+    #[test]
+    fn the_median_is_right_to_a_fifth_and_one_that_hangs_does_not_move_it() {
+        assert_eq!(Durations::default().median(), None);
+        let mut seen = Durations::default();
+        (0..20).for_each(|_| seen.add(Duration::from_secs(3)));
+        seen.add(Duration::from_secs(3600));
+        let median = seen.median().map(|d| d.as_secs_f64());
+        assert!(
+            median.is_some_and(|s| (2.5..3.6).contains(&s)),
+            "{median:?}"
+        );
     }
 
     #[test]

@@ -14,6 +14,7 @@ impl Cluster {
     pub(super) fn act(&mut self, output: Output) {
         self.note(&output);
         self.guard(&output);
+        self.hear(&output);
         if self.plan.journal {
             self.journal.push(format!("{} -> {output:?}", self.now));
         }
@@ -58,7 +59,7 @@ impl Cluster {
         }
     }
 
-    fn act_on_gang(&mut self, output: Output) {
+    pub(super) fn act_on_gang(&mut self, output: Output) {
         let (generation, ranks, call) = match output {
             Output::Restore {
                 generation,

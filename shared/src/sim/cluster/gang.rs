@@ -1,12 +1,15 @@
 //! The gang's calls, which all ranks take part in; a new one replaces the one under way.
 use super::{Cluster, Event};
-use crate::core::{GangEvent, Input, StepMetrics};
+use crate::core::{GangEvent, Input, Output, StepMetrics};
 use crate::ids::{Generation, Incarnation, Step, WeightVersion};
 use crate::phase::Phase;
+use crate::time::Time;
 use std::time::Duration;
 
 /// Bytes of a version, for the reports.
 const BYTES: u64 = 1 << 30;
+/// A step of which nobody tells the end is looked at again so often.
+const UNTOLD: Duration = Duration::from_secs(3600);
 
 /// What a gang is called to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +43,28 @@ impl Cluster {
         self.after(Duration::ZERO, Event::Call(number, 0));
     }
 
+    /// Goes on with a call that was issued then: it is as far as it is old.
+    pub(super) fn resume_call(&mut self, call: Output, called_at: Time) {
+        self.act_on_gang(call);
+        let Some(mut running) = self.call.take() else {
+            return;
+        };
+        // With another number its begin, which is planned for now, is nobody's.
+        self.serial += 1;
+        running.number = self.serial;
+        let (mut age, mut part, mut left) = (self.now.since(called_at), 0, Duration::ZERO);
+        while let Some((_, takes)) = self.part(&running, part) {
+            part += 1;
+            if takes > age {
+                left = takes.saturating_sub(age);
+                break;
+            }
+            age = age.saturating_sub(takes);
+        }
+        self.call = Some(running);
+        self.after(left, Event::Call(self.serial, part));
+    }
+
     pub(super) fn call_goes_on(&mut self, number: u64, part: u32) {
         let Some(running) = self.call.take_if(|c| c.number == number) else {
             return;
@@ -67,6 +92,9 @@ impl Cluster {
     fn part(&self, running: &Running, part: u32) -> Option<(Phase, Duration)> {
         let timing = &self.plan.timing;
         match (running.call, part) {
+            (Call::Train(_), part) if self.plan.config.own_loop.is_some() => {
+                self.loop_part(part).map(|takes| (Phase::Loop, takes))
+            }
             (Call::Restore(_), 0) => Some((Phase::LoadCheckpoint, timing.restore)),
             (Call::Publish(_), 0) => Some((Phase::Publish, timing.publish)),
             (Call::Prepare(_, count), 0) => Some((Phase::OldLogprob, self.logprobs_of(count))),
@@ -77,6 +105,17 @@ impl Cluster {
             (Call::Train(_), 1) => Some((Phase::Update, timing.update)),
             (Call::Train(_), 2) => Some((Phase::Snapshot, timing.snapshot)),
             _ => None,
+        }
+    }
+
+    /// A trainer with a loop of its own is in it all the time; one that tells no steps never comes to an end.
+    fn loop_part(&self, part: u32) -> Option<Duration> {
+        let timing = &self.plan.timing;
+        let commits = self.plan.config.own_loop.is_some_and(|own| own.commits);
+        match (part, commits) {
+            (0, true) => Some(timing.old_logprob + timing.update + timing.snapshot),
+            (_, true) => None,
+            (_, false) => Some(UNTOLD),
         }
     }
 

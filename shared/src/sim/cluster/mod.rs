@@ -8,6 +8,7 @@
 //! A machine that dies takes its processes with it; another one, with the same slots, joins after
 //! the time that scheduling it and starting its container take. One thread, no clock: the same plan
 //! and the same deaths give the same run.
+mod ahead;
 mod deeds;
 mod gang;
 mod guard;
@@ -20,6 +21,7 @@ mod wires;
 mod work;
 mod written;
 
+pub use ahead::Heard;
 pub use timing::{LongTail, Timing, unit};
 pub use wires::Wires;
 pub use written::Written;
@@ -123,15 +125,29 @@ pub struct Cluster {
     journal: Vec<String>,
     written: Result<Written, CodedError>,
     guard: Option<Box<guard::Guard>>,
+    /// Of a copy that is run ahead: what it has done so far.
+    heard: Option<Box<ahead::Heard>>,
 }
 
 impl Cluster {
     /// Starts the job, on machines that are all there.
     pub fn new(plan: Plan) -> Self {
         let machines = plan.config.first_nodes();
-        let mut cluster = Self {
-            core: Core::new(plan.config.clone()),
-            now: DAWN,
+        let core = Core::new(plan.config.clone());
+        let mut cluster = Self::around(plan, core, DAWN);
+        for spec in machines.into_iter().skip(1) {
+            cluster.join(spec);
+        }
+        cluster.begin_to_sample();
+        cluster.feed(Input::Start);
+        cluster
+    }
+
+    /// A world in which nothing runs, around a controller.
+    fn around(plan: Plan, core: Core, now: Time) -> Self {
+        Self {
+            core,
+            now,
             queue: Queue::new(),
             serial: 0,
             processes: vec![None],
@@ -155,19 +171,18 @@ impl Cluster {
             journal: Vec::new(),
             written: Ok(Written::default()),
             guard: plan.guard.then(|| guard::Guard::new(&plan.config)),
+            heard: None,
             plan,
-        };
-        for spec in machines.into_iter().skip(1) {
-            cluster.join(spec);
         }
-        if cluster.plan.samples > Duration::ZERO {
-            cluster.after(cluster.plan.samples, Event::Samples);
+    }
+
+    fn begin_to_sample(&mut self) {
+        if self.plan.samples > Duration::ZERO {
+            self.after(self.plan.samples, Event::Samples);
         }
-        if cluster.plan.beats > Duration::ZERO {
-            cluster.after(cluster.plan.beats, Event::Beats);
+        if self.plan.beats > Duration::ZERO {
+            self.after(self.plan.beats, Event::Beats);
         }
-        cluster.feed(Input::Start);
-        cluster
     }
 
     /// Virtual time since the job began.

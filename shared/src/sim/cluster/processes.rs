@@ -101,15 +101,20 @@ impl Cluster {
         // The first start is no restart.
         let again = self.whole_start == Some(self.now) && self.now > super::DAWN;
         let anew = if again { timing.anew } else { Duration::ZERO };
-        let takes = match role {
+        if role.is_engine() && self.all_start_now() {
+            return self.after_trainer.push(incarnation);
+        }
+        self.after(anew + self.start_of(role), Event::Link(incarnation));
+    }
+
+    /// How long one of a role takes from its start to its link.
+    pub(super) fn start_of(&self, role: Role) -> Duration {
+        let timing = &self.plan.timing;
+        match role {
             Role::Trainer => timing.trainer_start,
-            Role::Rollout | Role::Hybrid if self.all_start_now() => {
-                return self.after_trainer.push(incarnation);
-            }
             Role::Rollout | Role::Hybrid => timing.engine_start,
             Role::Agent => timing.agent_start,
-        };
-        self.after(anew + takes, Event::Link(incarnation));
+        }
     }
 
     pub(super) fn link(&mut self, incarnation: Incarnation) {
@@ -132,7 +137,9 @@ impl Cluster {
     /// Everything starts at this instant, the whole gang with it. Where a rank has no machine yet, engines do
     /// not wait for what may take days.
     fn all_start_now(&self) -> bool {
-        self.whole_start == Some(self.now) && self.gang_is(|process| process.alive)
+        self.heard.is_none()
+            && self.whole_start == Some(self.now)
+            && self.gang_is(|process| process.alive)
     }
 
     fn gang_is_linked(&self) -> bool {
@@ -199,11 +206,13 @@ impl Cluster {
             let Some(process) = self.processes[place].as_mut().filter(there) else {
                 continue;
             };
-            process.busy += match process.phase.is_trainer_compute() {
-                true => every,
-                false => every / 100,
-            };
-            process.tokens += u64::from(process.requests) * every.as_secs() * TOKENS_PER_S;
+            if !process.hangs {
+                process.busy += match process.phase.is_trainer_compute() {
+                    true => every,
+                    false => every / 100,
+                };
+                process.tokens += u64::from(process.requests) * every.as_secs() * TOKENS_PER_S;
+            }
             let sample = Sample {
                 busy: process.busy,
                 tokens_total: process.tokens,

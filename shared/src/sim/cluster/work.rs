@@ -15,20 +15,20 @@ const NO_ANSWER: Duration = Duration::from_secs(1);
 /// A request that an engine is serving, or that waits for one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
-    agent: Incarnation,
-    trajectory: TrajectoryId,
+    pub(super) agent: Incarnation,
+    pub(super) trajectory: TrajectoryId,
     /// Who serves it; nobody's number before.
-    rollout: Incarnation,
+    pub(super) rollout: Incarnation,
     /// Since when it is computed.
-    began: Option<Time>,
+    pub(super) began: Option<Time>,
 }
 
 /// How far a trajectory has come. It outlives its agent worker: turns are stored.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress {
-    turns: u32,
+    pub(super) turns: u32,
     /// Generated of the present turn, where an engine died under it or sent it away.
-    generated: Duration,
+    pub(super) generated: Duration,
 }
 
 impl Cluster {
@@ -93,7 +93,7 @@ impl Cluster {
     }
 
     /// The length of a turn is the trajectory's own: the same after every fault.
-    fn turn_of(&self, id: TrajectoryId) -> Duration {
+    pub(super) fn turn_of(&self, id: TrajectoryId) -> Duration {
         let timing = &self.plan.timing;
         let mut dice = Dice::keyed(self.plan.seed, id.key());
         timing.conversation.draw(&mut dice) / timing.turns.max(1)
@@ -103,7 +103,7 @@ impl Cluster {
     pub(super) fn routed(&mut self, ticket: u64, rollout: Incarnation) {
         let concurrency = self.plan.timing.concurrency;
         let Some(request) = self.requests.get_mut(&ticket) else {
-            return;
+            return self.serve_client(ticket);
         };
         request.rollout = rollout;
         if !self.alive(rollout) {
@@ -226,6 +226,7 @@ impl Cluster {
         let of = |(ticket, r): (&u64, &Request)| (r.rollout == rollout).then_some(*ticket);
         let mut broken: Vec<_> = self.requests.iter().filter_map(of).collect();
         broken.sort_unstable();
+        self.hear_broken(broken.len());
         for ticket in broken {
             self.ask_again(ticket, ASK_AGAIN);
         }

@@ -2,7 +2,7 @@
 use super::replaced::unless_replaced;
 use super::sheet::{self, Sheet, WIDTH};
 use crate::console::act::{Act, Life};
-use crate::console::event::Action;
+use crate::console::event::{Action, Event};
 use crate::console::job::Job;
 use crate::console::line::edit;
 use crate::console::screen::{Effect, Input, Screen};
@@ -22,6 +22,10 @@ struct Ask {
     needs: Option<String>,
     /// What was typed so far.
     typed: String,
+    /// It was asked what it would bring.
+    asked: bool,
+    /// What it would bring, a sentence each, once that is known.
+    foreseen: Vec<String>,
 }
 
 /// Asks before it is done.
@@ -47,7 +51,31 @@ impl Ask {
             act,
             needs,
             typed: String::new(),
+            asked: false,
+            foreseen: Vec::new(),
         }
+    }
+
+    /// A status came: the daemon is there, and can be asked once. Nobody waits for its answer.
+    fn on_status(&mut self, job: &Job) -> Vec<Effect> {
+        let gone = unless_replaced(self.life(), job);
+        let asks = gone.is_empty() && !self.asked && self.act.ahead().is_some();
+        self.asked |= asks;
+        match asks {
+            true => vec![Effect::Do(Action::Foresee(self.act.clone()))],
+            false => gone,
+        }
+    }
+
+    /// What it means, and what it would bring.
+    fn means(&self, job: &Job) -> Vec<String> {
+        let mut means = self.act.consequences(job);
+        if !self.foreseen.is_empty() {
+            means.push(String::new());
+            means.push("Forecast:".to_owned());
+            means.extend(self.foreseen.iter().cloned());
+        }
+        means
     }
 
     fn life(&self) -> Option<&Life> {
@@ -87,7 +115,11 @@ impl Screen for Ask {
     fn on(&mut self, input: Input, common: &mut Common) -> Vec<Effect> {
         match input {
             Input::Key(code) => self.on_key(code, &common.link),
-            Input::Heard => unless_replaced(self.life(), &common.job),
+            Input::Heard => self.on_status(&common.job),
+            Input::News(Event::Foreseen { act, lines }) if *act == self.act => {
+                self.foreseen = lines;
+                Vec::new()
+            }
             _ => Vec::new(),
         }
     }
@@ -106,7 +138,7 @@ impl Screen for Ask {
                 asked.push(format!("> {}{cursor}", self.typed));
             }
         }
-        let mut lines = above(self.act.consequences(&common.job), &asked, area);
+        let mut lines = above(self.means(&common.job), &asked, area);
         lines.extend(asked);
         let sheet = Sheet {
             title: &title,

@@ -70,6 +70,9 @@ fn progress(sight: &Sight, s: &v1::Status, width: u16) -> Line<'static> {
         let time = millis(s.step_seconds * 1000.0);
         spans.push(Span::raw(format!("  {time}/step")));
     }
+    if let Some(eta) = sight.job.eta_s() {
+        spans.push(Span::raw(format!("  ETA {}", clock(eta))));
+    }
     Line::from(spans)
 }
 

@@ -124,8 +124,10 @@ impl State {
                 let good = answer.is_ok();
                 self.notify(answer.unwrap_or_else(|e| e), good);
             }
-            // It lies over a screen that did not ask for it.
-            looked @ Event::LookedInside { .. } => return self.tell_dialog(Input::News(looked)),
+            // Of a dialog, whichever screen lies under it.
+            news @ (Event::LookedInside { .. } | Event::Foreseen { .. }) => {
+                return self.tell_dialog(Input::News(news));
+            }
             news => {
                 let Some(screen) = news.belongs_to() else {
                     return Vec::new();

@@ -1,6 +1,6 @@
 //! What changes the job: asked first, typed where it is dangerous, done once.
 use super::super::act::{Act, Strike, Whole};
-use super::super::event::Action;
+use super::super::event::{Action, Event};
 use super::super::state::{Settings, State};
 use super::fixtures::*;
 use super::reducer::{play, typed};
@@ -57,6 +57,35 @@ fn a_console_that_only_reads_asks_for_nothing() {
         assert!(state.dialog().is_none(), "{keys}");
     }
     assert!(state.notice().unwrap().text.contains("only reads"));
+}
+
+#[test]
+fn what_an_act_would_bring_is_asked_for_once_and_shown_when_it_comes() {
+    let mut state = showing(healthy());
+    assert_eq!(play(&mut state, typed("jjK")), []);
+    let actions = play(&mut state, [over(1, healthy())]);
+    let [Action::Foresee(act)] = &actions[..] else {
+        panic!("{actions:?}")
+    };
+    assert_eq!(play(&mut state, [over(1, healthy())]), [], "once");
+    let foreseen = |act: &Act| Event::Foreseen {
+        act: Box::new(act.clone()),
+        lines: vec!["new processes: rollout-0".to_owned()],
+    };
+    let _ = play(&mut state, [foreseen(&Act::Pause)]);
+    assert!(!dialog(&state).contains("Forecast"), "it is of another act");
+    let _ = play(&mut state, [foreseen(act)]);
+    assert!(dialog(&state).contains("new processes: rollout-0"));
+    let done = play(&mut state, [press('y')]);
+    assert!(
+        matches!(&done[..], [Action::Do(Act::Strike(_))]),
+        "{done:?}"
+    );
+    let _ = play(&mut state, [foreseen(act)]);
+    assert!(
+        state.dialog().is_none(),
+        "it comes too late, and opens nothing"
+    );
 }
 
 #[test]

@@ -89,6 +89,17 @@ impl Routes {
         self.requests.get(&ticket)
     }
 
+    /// All of them, in the order of their numbers.
+    pub fn all(&self) -> Vec<(u64, Asked)> {
+        let all = self
+            .requests
+            .iter()
+            .map(|(ticket, asked)| (*ticket, *asked));
+        let mut all: Vec<_> = all.collect();
+        all.sort_unstable_by_key(|(ticket, _)| *ticket);
+        all
+    }
+
     /// Requests a rollout is serving.
     pub fn load(&self, rollout: Incarnation) -> u32 {
         let served = self.of_rollout.get(&rollout).map_or(0, BTreeSet::len);

@@ -1,6 +1,7 @@
 //! Dialogs over a screen.
 use super::{check_at, screen};
-use crate::console::tests::fixtures::{NOW, healthy, key, on_two_nodes, press, showing};
+use crate::console::event::{Action, Event};
+use crate::console::tests::fixtures::{NOW, healthy, key, on_two_nodes, over, press, showing};
 use crossterm::event::KeyCode;
 use robust_proto::v1;
 
@@ -18,6 +19,29 @@ fn a_dialog_says_what_will_happen_to_whom() {
     let _ = state.handle(NOW, key(KeyCode::Esc));
     let _ = state.handle(NOW, press('?'));
     check_at("help", &state, 80, 24);
+}
+
+#[test]
+fn a_dialog_shows_what_it_would_bring_below_what_it_means() {
+    let mut state = showing(healthy());
+    let _ = state.handle(NOW, press('K'));
+    let actions = state.handle(NOW, over(1, healthy()));
+    let [Action::Foresee(act)] = &actions[..] else {
+        panic!("{actions:?}")
+    };
+    let lines = [
+        "trainer-0: restart the trainer gang from step 12 and train step 13 again; rollouts and \
+         agents go on",
+        "new processes: trainer-0, trainer-1",
+        "detect 0.1 s, restart 21 s, reconnect 6.0 s, all at work after 27 s",
+        "the trainer stands still for 27 s, 1 step is begun again, ETTR of the next 5 min lower by 3.6 %",
+    ];
+    let foreseen = Event::Foreseen {
+        act: Box::new(act.clone()),
+        lines: lines.map(str::to_owned).into(),
+    };
+    let _ = state.handle(NOW, foreseen);
+    check_at("kill-trainer-dialog-forecast", &state, 80, 24);
 }
 
 #[test]
