@@ -3825,6 +3825,110 @@ pub struct ProbeAnswer {
     #[prost(string, tag = "4")]
     pub answer: ::prost::alloc::string::String,
 }
+/// What would be asked for. A drain is a cordon and restarts; the first that is refused ends it.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ForecastRequest {
+    /// in order, one right after the other
+    #[prost(message, repeated, tag = "1")]
+    pub acts: ::prost::alloc::vec::Vec<ForecastAct>,
+    /// instead of them: this node would say that it will leave
+    #[prost(string, tag = "2")]
+    pub leaves: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ForecastAct {
+    #[prost(oneof = "forecast_act::Act", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    pub act: ::core::option::Option<forecast_act::Act>,
+}
+/// Nested message and enum types in `ForecastAct`.
+pub mod forecast_act {
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Act {
+        #[prost(message, tag = "1")]
+        Inject(super::InjectRequest),
+        #[prost(message, tag = "2")]
+        Restart(super::RestartRequest),
+        #[prost(message, tag = "3")]
+        Scale(super::ScaleRequest),
+        #[prost(message, tag = "4")]
+        Cordon(super::CordonRequest),
+        #[prost(message, tag = "5")]
+        Quarantine(super::QuarantineRequest),
+        #[prost(message, tag = "6")]
+        Readmit(super::QuarantineRequest),
+        #[prost(message, tag = "7")]
+        Pause(super::PauseRequest),
+        #[prost(message, tag = "8")]
+        Resume(super::ResumeRequest),
+        #[prost(message, tag = "9")]
+        RestoreSlot(super::RestoreSlotRequest),
+    }
+}
+/// What it would bring. What is absent does not come, or is not known.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ForecastReply {
+    /// all of it, a sentence each
+    #[prost(string, repeated, tag = "1")]
+    pub lines: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// why it would be refused; then nothing else is said. Empty: it would not
+    #[prost(string, tag = "2")]
+    pub refused: ::prost::alloc::string::String,
+    /// why nothing can be said; empty: it can
+    #[prost(string, tag = "3")]
+    pub unknown: ::prost::alloc::string::String,
+    /// in the words of replies and incidents
+    #[prost(string, repeated, tag = "4")]
+    pub plan: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// whose processes are started anew, such as trainer-0
+    #[prost(string, repeated, tag = "5")]
+    pub restarts: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// who has no slot afterwards
+    #[prost(string, repeated, tag = "6")]
+    pub waiting: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(double, optional, tag = "7")]
+    pub detect_ms: ::core::option::Option<f64>,
+    #[prost(double, optional, tag = "8")]
+    pub restart_ms: ::core::option::Option<f64>,
+    #[prost(double, optional, tag = "9")]
+    pub reconnect_ms: ::core::option::Option<f64>,
+    /// until nothing is on the way any more; absent: not as far as it was looked ahead
+    #[prost(double, optional, tag = "10")]
+    pub whole_ms: ::core::option::Option<f64>,
+    /// time in which the trainer would have computed and does not
+    #[prost(double, optional, tag = "11")]
+    pub stall_ms: ::core::option::Option<f64>,
+    /// begun again
+    #[prost(uint64, tag = "12")]
+    pub steps_again: u64,
+    /// requests that go on at another engine
+    #[prost(uint64, tag = "13")]
+    pub moved: u64,
+    /// trajectories that are handed out again
+    #[prost(uint64, tag = "14")]
+    pub again: u64,
+    /// trajectories whose work is lost
+    #[prost(uint64, tag = "15")]
+    pub thrown_away: u64,
+    /// trajectories
+    #[prost(uint64, tag = "16")]
+    pub set_aside: u64,
+    /// of the next five minutes, 0 to 1
+    #[prost(double, optional, tag = "17")]
+    pub ettr_lost: ::core::option::Option<f64>,
+    /// why the job would end; empty: it would not
+    #[prost(string, tag = "18")]
+    pub ends: ::prost::alloc::string::String,
+    /// figures that nobody measured yet, each with its value
+    #[prost(string, repeated, tag = "19")]
+    pub assumed: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
 /// Generated client implementations.
 pub mod control_client {
     #![allow(
@@ -4621,9 +4725,30 @@ pub mod control_client {
                 "/robust.v1.Control/Inspect",
             );
             let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("robust.v1.Control", "Inspect"));
+            req.extensions_mut().insert(GrpcMethod::new("robust.v1.Control", "Inspect"));
             self.inner.server_streaming(req, path, codec).await
+        }
+        /// What it would bring to ask for something: a copy of the controller is asked for it and run ahead. Nothing is done.
+        pub async fn forecast(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ForecastRequest>,
+        ) -> std::result::Result<tonic::Response<super::ForecastReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/robust.v1.Control/Forecast",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("robust.v1.Control", "Forecast"));
+            self.inner.unary(req, path, codec).await
         }
     }
 }
@@ -4874,6 +4999,11 @@ pub mod control_server {
             &self,
             request: tonic::Request<super::InspectRequest>,
         ) -> std::result::Result<tonic::Response<Self::InspectStream>, tonic::Status>;
+        /// What it would bring to ask for something: a copy of the controller is asked for it and run ahead. Nothing is done.
+        async fn forecast(
+            &self,
+            request: tonic::Request<super::ForecastRequest>,
+        ) -> std::result::Result<tonic::Response<super::ForecastReply>, tonic::Status>;
     }
     #[derive(Debug)]
     pub struct ControlServer<T> {
@@ -6367,6 +6497,49 @@ pub mod control_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/robust.v1.Control/Forecast" => {
+                    #[allow(non_camel_case_types)]
+                    struct ForecastSvc<T: Control>(pub Arc<T>);
+                    impl<T: Control> tonic::server::UnaryService<super::ForecastRequest>
+                    for ForecastSvc<T> {
+                        type Response = super::ForecastReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ForecastRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::forecast(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ForecastSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

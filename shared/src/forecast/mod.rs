@@ -150,7 +150,7 @@ fn ask(world: &mut Cluster, act: &Act) -> Result<Vec<Reply>, Box<Forecast>> {
     };
     let mut replies = Vec::new();
     for request in requests {
-        let why = match world.ask(request.clone()) {
+        let why = match world.request(request.clone()) {
             Some(Ok(reply)) => {
                 replies.push(reply);
                 continue;

@@ -77,7 +77,7 @@ impl Cluster {
     }
 
     /// Asks the copy for something; none: it gave no answer.
-    pub fn ask(&mut self, wish: crate::core::Request) -> Option<Result<Reply, Refusal>> {
+    pub fn request(&mut self, wish: crate::core::Request) -> Option<Result<Reply, Refusal>> {
         self.serial += 1;
         let ticket = self.serial;
         self.feed(Input::Operator(ticket, wish));

@@ -32,7 +32,7 @@ impl Act {
                 role: role.clone(),
                 count: *to,
             })],
-            Act::Disarm(_) | Act::Update { .. } | Act::Stop => return None,
+            Act::Disarm(_) | Act::Update { .. } | Act::Note { .. } | Act::Stop => return None,
         };
         let act = |act| v1::ForecastAct { act: Some(act) };
         Some(v1::ForecastRequest {
