@@ -84,7 +84,11 @@ fn a_helper_that_ends_after_ready_does_not_count() {
             names.sort_unstable();
             names == ["bash", "bash", "sleep"]
         });
+        let seen = Instant::now();
         bench.tree.ready();
+        until("neither is a command of a moment", || {
+            seen.elapsed() > Duration::from_secs(1)
+        });
         let go = bench.dir.path().join("go");
         // Each shell reads one of two lines; who may read it too need not wait for a reader.
         let mut both = File::options();
