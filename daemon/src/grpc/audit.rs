@@ -1,5 +1,6 @@
 //! The audit log as operators' tools read it.
-use super::control::{ControlService, unreadable};
+use super::control::ControlService;
+use super::words::unreadable;
 use crate::audit::Position;
 use robust_proto::v1;
 use tokio::sync::mpsc::Sender;

@@ -1,5 +1,5 @@
 //! A check of everything that is stored, for operators' tools.
-use super::control::unreadable;
+use super::words::unreadable;
 use crate::store::{Checked, Store};
 use robust_proto::v1;
 use std::path::Path;

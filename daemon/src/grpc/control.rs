@@ -2,9 +2,10 @@
 use super::joins::Joins;
 use super::rights::Caller;
 use super::trajectories::{Named, Wanted};
+use super::words::{ending, event, misanswered, paused, refused, role, target, unreadable};
 use super::{audit, check, history, logs, phases, trajectories};
 use crate::audit::Audit;
-use crate::driver::{self, Change, Clock, OperatorEvent, RecentPhases};
+use crate::driver::{Change, Clock, OperatorEvent, RecentPhases};
 use crate::nodes::Authorities;
 use crate::notes::Notes;
 use crate::report::{report, some_lines};
@@ -14,8 +15,8 @@ use crate::tell::Tell;
 use crate::texts::Texts;
 use crate::witness::Live;
 use robust_proto::v1::{self, control_server::Control};
-use robust_shared::core::{Event, Refusal, Reply, Request as CoreRequest, RestartTarget, Severity};
-use robust_shared::ids::{InstanceId, Role, Step, TrajectoryId};
+use robust_shared::core::{Event, Reply, Request as CoreRequest};
+use robust_shared::ids::{Role, Step, TrajectoryId};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,82 +78,6 @@ impl std::fmt::Debug for ControlService {
 }
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
-
-pub(super) fn ending() -> Status {
-    Status::unavailable("the daemon is ending")
-}
-
-pub(super) fn unreadable(error: impl std::fmt::Display) -> Status {
-    Status::internal(format!("the store cannot be read: {error}"))
-}
-
-pub(super) fn refused(refusal: &Refusal) -> Status {
-    match refusal {
-        Refusal::UnknownIndex { .. }
-        | Refusal::WrongRole { .. }
-        | Refusal::NotForRole { .. }
-        | Refusal::WrongTarget { .. }
-        | Refusal::NotItsMoment { .. }
-        | Refusal::NotAPeer { .. }
-        | Refusal::UnknownNode { .. }
-        | Refusal::UnknownSlot { .. }
-        | Refusal::BadValue { .. } => Status::invalid_argument(refusal.to_string()),
-        _ => Status::failed_precondition(refusal.to_string()),
-    }
-}
-
-fn misanswered(reply: &Reply) -> Status {
-    Status::internal(format!("an answer to something else: {reply:?}"))
-}
-
-fn paused(reply: Reply) -> Result<Response<v1::PauseReply>, Status> {
-    match reply {
-        Reply::Paused { pause, when } => Ok(Response::new(v1::PauseReply {
-            when,
-            pause: pause.as_ref().map(driver::pause),
-        })),
-        other => Err(misanswered(&other)),
-    }
-}
-
-/// Whose processes are to be replaced.
-pub(super) fn target(request: &v1::RestartRequest) -> Result<RestartTarget, Status> {
-    match (request.role.as_str(), request.index) {
-        ("task", None) => Ok(RestartTarget::Task),
-        ("task", Some(_)) => Err(Status::invalid_argument(
-            "a task has no index; name a role to restart one instance",
-        )),
-        (name, None) => role(name).map(RestartTarget::Role),
-        (name, Some(index)) => {
-            let role = role(name)?;
-            Ok(RestartTarget::One(InstanceId { role, index }))
-        }
-    }
-}
-
-pub(super) fn role(name: &str) -> Result<Role, Status> {
-    let unknown = |e: robust_shared::ids::UnknownRole| Status::invalid_argument(e.to_string());
-    name.parse().map_err(unknown)
-}
-
-fn event(seq: u64, event: &Event) -> v1::Event {
-    v1::Event {
-        seq,
-        at_ms: event.at.millis(),
-        severity: match event.severity {
-            Severity::Info => "info",
-            Severity::Warn => "warn",
-            Severity::Fault => "fault",
-        }
-        .to_owned(),
-        kind: event.kind.clone(),
-        role: event
-            .id
-            .map_or_else(String::new, |id| id.role.name().to_owned()),
-        index: event.id.map_or(0, |id| id.index),
-        text: event.text.clone(),
-    }
-}
 
 impl ControlService {
     pub(super) fn tell(&self, event: OperatorEvent) -> Result<(), Status> {

@@ -1,6 +1,7 @@
 //! What it would bring to ask for something: a copy of the controller is asked for it and run ahead, beside the driver.
-use super::control::{ControlService, ending, role, target};
+use super::control::ControlService;
 use super::inject;
+use super::words::{ending, role, target};
 use crate::driver::OperatorEvent;
 use robust_proto::v1::{self, forecast_act::Act as Asked};
 use robust_shared::core::Request as CoreRequest;

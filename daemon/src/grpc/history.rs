@@ -1,5 +1,5 @@
 //! A run's history for operators' tools.
-use super::control::unreadable;
+use super::words::unreadable;
 use crate::report::history;
 use crate::state::StateDir;
 use crate::store::Store;

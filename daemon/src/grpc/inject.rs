@@ -1,6 +1,7 @@
 //! Injection as operators' tools ask for it.
-use super::control::{ControlService, ending, refused, role};
+use super::control::ControlService;
 use super::rights::Rights;
+use super::words::{ending, refused, role};
 use crate::ckpt;
 use crate::driver::{OperatorEvent, Struck, armed};
 use robust_proto::v1;

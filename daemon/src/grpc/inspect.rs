@@ -6,8 +6,9 @@
 //!                 └─ native: an operator's, and in the audit log before and after
 //! ```
 //! Each question has a time after which its part says so: neither a node nor a process keeps the others waiting.
-use super::control::{ControlService, role as role_named};
+use super::control::ControlService;
 use super::rights::{Caller, Rights};
+use super::words::role as role_named;
 use crate::driver::OperatorEvent;
 use crate::launcher::Depth;
 use crate::probe;

@@ -9,7 +9,7 @@
 //! ```
 //! A log that is shorter than what was sent of it is another one by now (its instance moved to
 //! another node): it is sent from its start.
-use super::control::{ending, refused, role};
+use super::words::{ending, refused, role};
 use crate::driver::{LogError, NodePage, OperatorEvent};
 use crate::launcher::PAGE_BYTES;
 use crate::tell::Tell;

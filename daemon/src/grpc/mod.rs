@@ -19,6 +19,7 @@ mod rights;
 mod roles;
 mod token;
 mod trajectories;
+mod words;
 
 pub use callers::Origin;
 pub use control::ControlService;

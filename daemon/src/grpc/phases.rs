@@ -1,5 +1,5 @@
 //! Phases for operators, as they end.
-use super::control::role;
+use super::words::role;
 use crate::driver::{Clock, RecentPhases, span};
 use robust_proto::v1;
 use robust_shared::ids::{InstanceId, Role};

@@ -1,5 +1,5 @@
 //! Stored trajectories for operators' tools.
-use super::control::unreadable;
+use super::words::unreadable;
 use crate::store::{Store, StoreError, StoredTrajectory};
 use crate::texts::Texts;
 use crate::witness::{AccountError, Live, account, witness};

@@ -49,23 +49,36 @@ fn progress(sight: &Sight, s: &v1::Status, width: u16) -> Line<'static> {
     let look = sight.look;
     let step = format!("{}{} ", s.step, of_total(s.steps_total));
     let mut spans = vec![Span::raw(" step "), Span::styled(step, look.strong())];
+    let figures = figures(sight, s);
     // How far it is from an end that nobody knows cannot be drawn.
     if s.steps_total > 0 {
         let done = s.step as f64 / s.steps_total as f64;
-        let gauge = bar(done, usize::from(width / 6).clamp(10, 40), look.ascii);
+        let percent = Span::raw(format!(" {:.0}%", done * 100.0));
+        // The gauge gives way to figures, which are nothing when they are cut off.
+        let others = spans.iter().chain(&figures).chain([&percent]);
+        let taken: usize = others.map(Span::width).sum::<usize>() + 2;
+        let left = usize::from(width).saturating_sub(taken);
+        let cells = usize::from(width / 6).clamp(10, 40).min(left).max(4);
         spans.extend([
             Span::styled(look.glyph("▕", "["), look.faint()),
-            Span::styled(gauge, look.accent()),
+            Span::styled(bar(done, cells, look.ascii), look.accent()),
             Span::styled(look.glyph("▏", "]"), look.faint()),
-            Span::raw(format!(" {:.0}%", done * 100.0)),
+            percent,
         ]);
     }
-    spans.extend([
+    spans.extend(figures);
+    Line::from(spans)
+}
+
+/// What the last step says of the job.
+fn figures(sight: &Sight, s: &v1::Status) -> Vec<Span<'static>> {
+    let look = sight.look;
+    let mut spans = vec![
         Span::raw("  version "),
         Span::styled(s.weight_version.to_string(), look.strong()),
         Span::raw("  reward "),
         Span::styled(ratio(s.reward), look.strong()),
-    ]);
+    ];
     if s.step_seconds > 0.0 {
         let time = millis(s.step_seconds * 1000.0);
         spans.push(Span::raw(format!("  {time}/step")));
@@ -73,7 +86,7 @@ fn progress(sight: &Sight, s: &v1::Status, width: u16) -> Line<'static> {
     if let Some(eta) = sight.job.eta_s() {
         spans.push(Span::raw(format!("  ETA {}", clock(eta))));
     }
-    Line::from(spans)
+    spans
 }
 
 /// Whether a line is needed for something that must not be missed.

@@ -274,7 +274,7 @@ fn figures(look: Look, t: &v1::Trajectory, versions: &[u64]) -> Line<'static> {
     let spans = facts.into_iter().flat_map(|(name, value)| {
         [
             Span::styled(format!(" {name} "), look.faint()),
-            Span::raw(format!("{value}  ")),
+            Span::raw(format!("{value} ")),
         ]
     });
     Line::from_iter(spans)
