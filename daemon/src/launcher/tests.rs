@@ -9,7 +9,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 pub(super) struct Bench {
     pub launcher: Launcher,
     events: UnboundedReceiver<LaunchEvent>,
-    dir: tempfile::TempDir,
+    pub dir: tempfile::TempDir,
 }
 
 impl Bench {
@@ -31,6 +31,7 @@ impl Bench {
 
     pub fn spec(&self, n: u64, script: &str) -> SpawnSpec {
         SpawnSpec {
+            parked: None,
             incarnation: Incarnation(n),
             argv: ["sh", "-c", script].map(str::to_owned).to_vec(),
             passed: Passed::default(),
