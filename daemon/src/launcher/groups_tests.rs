@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Groups of a test's own; what is left of them is removed with this.
-pub(super) struct Own(pub Groups);
+struct Own(Groups);
 
 impl Own {
     /// Of what is mounted there; none, which is said, where none can be made that limit this.
@@ -23,11 +23,11 @@ impl Own {
         }
     }
 
-    pub fn here(test: &str, limits: &[Controller]) -> Option<Self> {
+    fn here(test: &str, limits: &[Controller]) -> Option<Self> {
         Self::on(&Mounts::here().unwrap(), test, limits)
     }
 
-    pub fn bench(&self) -> Bench {
+    fn bench(&self) -> Bench {
         Bench::with(|events| Launcher::with_groups(events, self.0.clone()))
     }
 

@@ -32,8 +32,6 @@ mod patience;
 pub mod proc_stat;
 mod slow;
 mod spares;
-#[cfg(test)]
-mod spares_tests;
 mod spawn;
 mod strangers;
 mod tail;

@@ -9,7 +9,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 pub(super) struct Bench {
     pub launcher: Launcher,
     events: UnboundedReceiver<LaunchEvent>,
-    pub dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Bench {

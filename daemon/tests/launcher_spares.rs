@@ -1,14 +1,84 @@
-//! Spares of real processes: a shell that says the words of `robust_shared::spare` in Python's stead.
-#![allow(clippy::unwrap_used)]
-use super::groups_tests::Own;
-use super::tests::{Bench, gone_within};
-use super::{Launcher, LifeGroup, Parked, ParkedGroup, SpareSeen, SpawnSpec};
+//! Spares of real processes, which a program of the tests' own is: it says the words of `robust_shared::spare`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use robust_shared::core::Exit;
-use robust_shared::ids::Role;
+use robust_shared::ids::{Incarnation, Role};
 use robust_shared::job::Passed;
-use robust_tree::{Controller, GroupLimits};
+use robust_tree::{Controller, GroupLimits, Groups, Mounts};
+use robustd::launcher::proc_stat::ProcStat;
+use robustd::launcher::{
+    LaunchEvent, Launcher, LifeGroup, Parked, ParkedGroup, Signal, SpareSeen, SpawnSpec,
+};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// A launcher, and where its processes log.
+struct Bench {
+    launcher: Launcher,
+    events: UnboundedReceiver<LaunchEvent>,
+    dir: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::with(Launcher::new)
+    }
+
+    fn with(
+        launcher: impl FnOnce(UnboundedSender<LaunchEvent>) -> std::io::Result<Launcher>,
+    ) -> Self {
+        let (sender, events) = unbounded_channel();
+        Self {
+            launcher: launcher(sender).unwrap(),
+            events,
+            dir: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    async fn exit(&mut self) -> (u64, Exit, String) {
+        let wait = tokio::time::timeout(Duration::from_secs(20), self.events.recv());
+        let event = wait.await.expect("an event within 20 s").unwrap();
+        let LaunchEvent::Exited {
+            incarnation,
+            exit,
+            tail_of_log,
+            ..
+        } = event;
+        (incarnation.0, exit, tail_of_log)
+    }
+
+    /// Waits for the n-th life to have written a line below its header, and returns it.
+    fn line(&self, n: u64) -> String {
+        let path = self.dir.path().join(format!("logs/{n}.log"));
+        let mut line = None;
+        until("a line of a life", || {
+            let text = std::fs::read_to_string(&path).unwrap_or_default();
+            line = text.lines().nth(1).map(str::to_owned);
+            line.is_some() && text.ends_with('\n')
+        });
+        line.unwrap()
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        for (life, _) in self.launcher.running() {
+            self.launcher.kill(life);
+        }
+    }
+}
+
+fn gone_within(pid: u32, limit: Duration) -> bool {
+    let deadline = Instant::now() + limit;
+    while ProcStat::read(pid).is_ok_and(|stat| !stat.is_dead()) {
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
 
 /// Waits, is handed a life, and runs its command line with its log and environment. What an argument says it leaves out.
 const SPARE: &str = r#"
@@ -49,8 +119,14 @@ fn parked(dir: &Path, leaves_out: &str) -> Parked {
 /// A life that such a spare can become.
 fn spec(bench: &Bench, n: u64, script: &str, parked: &Parked) -> SpawnSpec {
     SpawnSpec {
+        incarnation: Incarnation(n),
+        argv: ["sh", "-c", script].map(str::to_owned).to_vec(),
+        passed: Passed::default(),
+        env: vec![("COLOUR".to_owned(), "green".to_owned())],
+        log_path: bench.dir.path().join(format!("logs/{n}.log")),
+        header: format!("== incarnation {n}"),
+        group: None,
         parked: Some(Box::new(parked.clone())),
-        ..bench.spec(n, script)
     }
 }
 
@@ -97,7 +173,7 @@ async fn a_spare_becomes_one_life_with_its_number_log_and_end_and_the_next_is_st
         .spawn(spec(&bench, 2, script, &parked))
         .unwrap();
     assert_ne!(next.pid, taken.pid);
-    assert!(bench.launcher.kill(robust_shared::ids::Incarnation(1)));
+    assert!(bench.launcher.kill(Incarnation(1)));
     assert_eq!(
         bench.exit().await,
         (1, Exit::Signal(9), "colour green".to_owned())
@@ -143,7 +219,7 @@ async fn a_spare_that_died_or_says_nothing_costs_a_start_little_and_is_no_life()
     bench.launcher.keep_spares(&[(sound.clone(), 1)]);
     let waits = ready(&bench.launcher, 1)[0].pid;
     let pid = rustix::process::Pid::from_raw(i32::try_from(waits).unwrap()).unwrap();
-    rustix::process::kill_process(pid, super::Signal::KILL).unwrap();
+    rustix::process::kill_process(pid, Signal::KILL).unwrap();
     let started = bench.launcher.spawn(spec(&bench, 2, "exit 4", &sound));
     assert_ne!(started.unwrap().pid, waits);
     assert_eq!(bench.exit().await.1, Exit::Code(4));
@@ -192,10 +268,12 @@ async fn spares_that_never_come_up_are_given_up_until_something_is_changed() {
 /// In a group of its own, so that its memory counts in no other's limit; a later daemon finds it there.
 #[tokio::test]
 async fn a_life_that_was_a_spare_has_the_control_group_that_it_waited_in_and_its_limits() {
-    let Some(own) = Own::here("spares", &[Controller::Memory]) else {
-        return;
-    };
-    let mut bench = own.bench();
+    let name = format!("robust-test-{}-spares", std::process::id());
+    let groups = Groups::of(&Mounts::here().unwrap(), &name);
+    if let Err(why) = groups.prepare([Controller::Memory]) {
+        return robust_needs::skip(why, robust_needs::ROOT);
+    }
+    let mut bench = Bench::with(|events| Launcher::with_groups(events, groups.clone()));
     let limits = GroupLimits {
         memory_bytes: Some(64 << 20),
         ..GroupLimits::default()
@@ -210,7 +288,7 @@ async fn a_life_that_was_a_spare_has_the_control_group_that_it_waited_in_and_its
     };
     bench.launcher.keep_spares(&[(parked.clone(), 1)]);
     let waits = ready(&bench.launcher, 1)[0].pid;
-    let there: Vec<String> = own.0.lives().into_iter().collect();
+    let there: Vec<String> = groups.lives().into_iter().collect();
     assert!(
         matches!(&there[..], [one] if one.starts_with("spare-trainer.")),
         "{there:?}"
@@ -232,15 +310,17 @@ async fn a_life_that_was_a_spare_has_the_control_group_that_it_waited_in_and_its
     let life = bench.launcher.spawn(life).unwrap();
     assert_eq!(life.pid, waits);
     assert_eq!(bench.line(1), "up");
-    let found = own.0.find_around(waits, "spare-").unwrap();
+    let found = groups.find_around(waits, "spare-").unwrap();
     assert_eq!(found.name(), there[0]);
     assert!(found.members().contains(&waits));
-    assert!(own.0.find_around(waits, "other-").is_none());
+    assert!(groups.find_around(waits, "other-").is_none());
     std::fs::write(&go, "").unwrap();
     let (_, exit, tail) = bench.exit().await;
     assert_eq!(exit, Exit::Signal(9));
     assert!(tail.contains("trainer.limits.memory"), "{tail}");
-    until("its group to be gone", || own.0.lives().is_empty());
+    until("its group to be gone", || groups.lives().is_empty());
+    groups.sweep(&BTreeSet::new());
+    groups.forget();
 }
 
 #[tokio::test]
@@ -249,8 +329,6 @@ async fn a_spare_ends_with_the_launcher_that_started_it() {
     let parked = parked(bench.dir.path(), "nothing");
     bench.launcher.keep_spares(&[(parked, 1)]);
     let waits = ready(&bench.launcher, 1)[0].pid;
-    let Bench { launcher, dir, .. } = bench;
-    drop(launcher);
+    drop(bench);
     assert!(gone_within(waits, Duration::from_secs(5)));
-    drop(dir);
 }
