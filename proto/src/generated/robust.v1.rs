@@ -6357,7 +6357,7 @@ pub struct NodeLeave {
 pub struct LeaderMessage {
     #[prost(
         oneof = "leader_message::Body",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 90, 60, 200"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 90, 200, 60"
     )]
     pub body: ::core::option::Option<leader_message::Body>,
 }
