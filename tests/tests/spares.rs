@@ -1,6 +1,6 @@
 //! Processes that wait for a restart, in real jobs (`[restart] spares`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-use robust_tests::{Daemon, JobFile, roles};
+use robust_tests::{Cluster, Daemon, JobFile, roles};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -104,6 +104,50 @@ fn spares_end_with_their_daemon_and_lives_that_were_spares_go_on_as_any_others()
     let stopped = daemon.ctl(&["stop", "--wait"]);
     assert!(stopped.status.success(), "{}", daemon.logs());
     assert_eq!(daemon.processes(), [], "{}", daemon.logs());
+}
+
+/// The pids on a node of what is `running`, or of what is ready to be.
+fn on_node(status: &Value, key: &str, role: &str, node: &str) -> BTreeSet<u64> {
+    let all = status[key].as_array().unwrap().iter();
+    let there = all.filter(|one| one["role"] == role && one["node"] == node);
+    let ready = there.filter(|one| one["ready"] != false);
+    pids(&ready.collect::<Vec<_>>())
+}
+
+/// With certificates, which a spare has none of either until it is a life.
+#[test]
+fn ranks_on_every_node_are_taken_over_by_the_spares_of_their_node() {
+    let each: &[(&str, i64)] = &[("train", 1), ("rollout", 1), ("agent", 1)];
+    let job = job()
+        .set("job", "steps", 400)
+        .set("rollout", "replicas", 2)
+        .set("restart", "spares", 1)
+        .nodes(&[("a", each), ("b", each)]);
+    let mut cluster = Cluster::start(&job);
+    cluster.join("b", &[]);
+    let spares = |status: &Value, role, node| on_node(status, "spares", role, node);
+    let before = cluster.leader.until("spares on both nodes", |status| {
+        let one = |node, role| spares(status, role, node).len() == 1;
+        ["a", "b"]
+            .iter()
+            .all(|node| one(node, "trainer") && one(node, "rollout"))
+    });
+    kill(&cluster.leader, "trainer");
+    let after = cluster.leader.status();
+    for node in ["a", "b"] {
+        let now = on_node(&after, "roles", "trainer", node);
+        assert_eq!(now, spares(&before, "trainer", node), "{}", cluster.logs());
+    }
+    let again = cluster
+        .leader
+        .until("spares on both nodes again", |status| {
+            ["a", "b"]
+                .iter()
+                .all(|node| spares(status, "trainer", node).len() == 1)
+        });
+    assert!(spares(&again, "trainer", "b").is_disjoint(&spares(&before, "trainer", "b")));
+    let stopped = cluster.leader.ctl(&["stop", "--wait"]);
+    assert!(stopped.status.success(), "{}", cluster.logs());
 }
 
 #[test]
