@@ -25,8 +25,9 @@ use std::mem::MaybeUninit;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long a spare may take to answer that it is a life. An ordinary start, which follows, takes longer than this.
-const ANSWERS: Duration = Duration::from_millis(200);
+/// How long a spare may take to answer that it is a life: long for one that gets little of a processor, as a start would,
+/// which follows then; one that hangs costs a restart no more than this.
+const ANSWERS: Duration = Duration::from_millis(500);
 /// Ends in a row of spares of a kind that were never ready, after which no more are started.
 const FAILURES: u32 = 3;
 /// In the watching thread's data it tells spares from lives, whose numbers come nowhere near.
