@@ -114,6 +114,10 @@ fn on_node(status: &Value, key: &str, role: &str, node: &str) -> BTreeSet<u64> {
     pids(&ready.collect::<Vec<_>>())
 }
 
+fn spares(status: &Value, role: &str, node: &str) -> BTreeSet<u64> {
+    on_node(status, "spares", role, node)
+}
+
 /// With certificates, which a spare has none of either until it is a life.
 #[test]
 fn ranks_on_every_node_are_taken_over_by_the_spares_of_their_node() {
@@ -125,12 +129,12 @@ fn ranks_on_every_node_are_taken_over_by_the_spares_of_their_node() {
         .nodes(&[("a", each), ("b", each)]);
     let mut cluster = Cluster::start(&job);
     cluster.join("b", &[]);
-    let spares = |status: &Value, role, node| on_node(status, "spares", role, node);
     let before = cluster.leader.until("spares on both nodes", |status| {
-        let one = |node, role| spares(status, role, node).len() == 1;
-        ["a", "b"]
-            .iter()
-            .all(|node| one(node, "trainer") && one(node, "rollout"))
+        let both = |node: &str| {
+            let all = ["trainer", "rollout"].map(|role| spares(status, role, node).len());
+            all == [1, 1]
+        };
+        both("a") && both("b")
     });
     kill(&cluster.leader, "trainer");
     let after = cluster.leader.status();
@@ -138,14 +142,12 @@ fn ranks_on_every_node_are_taken_over_by_the_spares_of_their_node() {
         let now = on_node(&after, "roles", "trainer", node);
         assert_eq!(now, spares(&before, "trainer", node), "{}", cluster.logs());
     }
-    let again = cluster
-        .leader
-        .until("spares on both nodes again", |status| {
-            ["a", "b"]
-                .iter()
-                .all(|node| spares(status, "trainer", node).len() == 1)
-        });
-    assert!(spares(&again, "trainer", "b").is_disjoint(&spares(&before, "trainer", "b")));
+    let again = cluster.leader.until("spares on both again", |status| {
+        let one = |node: &str| spares(status, "trainer", node).len() == 1;
+        one("a") && one("b")
+    });
+    let waits = spares(&again, "trainer", "b");
+    assert!(waits.is_disjoint(&spares(&before, "trainer", "b")));
     let stopped = cluster.leader.ctl(&["stop", "--wait"]);
     assert!(stopped.status.success(), "{}", cluster.logs());
 }
