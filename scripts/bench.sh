@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures with the programs in DIR (first argument); JSON under target/bench.
-#   recovery.json  BENCH_KILLS (default 25) SIGKILLs of a trainer rank in the demo job, then of
+#   recovery.json  BENCH_KILLS (default 25) SIGKILLs of a trainer rank in the demo job (BENCH_JOB: another), then of
 #                  rollouts while the job waits: where the time of detection and recovery goes
 #   sim.json       the paper's experiments in virtual time, the controller's cost per input, and a week
 #                  of 10,000 nodes
@@ -26,7 +26,7 @@ out=${CARGO_TARGET_DIR:-target}/bench
 export ROBUST_BENCH_PYTHON=${ROBUST_BENCH_PYTHON:-${TORCH_PYTHON:-}}
 mkdir -p "$out"
 state=$(mktemp -d "${TMPDIR:-/tmp}/robust-bench.XXXXXX")
-"$bin/robustd" --job fixtures/jobs/demo.toml --state-dir "$state" --steps 100000 >"$state/out" 2>"$state/err" &
+"$bin/robustd" --job "${BENCH_JOB:-fixtures/jobs/demo.toml}" --state-dir "$state" --steps 100000 >"$state/out" 2>"$state/err" &
 daemon=$!
 stop() {
   kill -TERM $daemon 2>/dev/null || true

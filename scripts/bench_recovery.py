@@ -12,6 +12,7 @@ import time
 ctl, state, kills, out = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 # Short rounds: agent workers that stay stopped for a rule's window are replaced.
 IDLE_ROUNDS, IDLE_KILLS = 8, 3
+most_spares = 0
 
 
 def call(*args):
@@ -30,7 +31,16 @@ def until(holds):
 
 
 def until_step(step):
-    return until(lambda status: status["step"] >= step)
+    """And until as many spares are ready as there ever were, where the job has any."""
+    global most_spares
+
+    def holds(status):
+        global most_spares
+        ready = sum(spare["ready"] for spare in status.get("spares", []))
+        most_spares = max(most_spares, ready)
+        return status["step"] >= step and ready == most_spares
+
+    return until(holds)
 
 
 def kill(role, index):

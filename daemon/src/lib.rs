@@ -35,6 +35,7 @@ pub mod report;
 pub mod router;
 pub mod services;
 pub mod snapshots;
+mod spares;
 pub mod state;
 pub mod store;
 pub mod telemetry;

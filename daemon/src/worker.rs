@@ -1,13 +1,13 @@
 //! The command line of a role process.
 use crate::grouping::{Grouping, groups_of};
-use crate::launcher::{OWNER_VARIABLE, SpawnSpec, held_back};
+use crate::launcher::{OWNER_VARIABLE, Parked, ParkedGroup, SpawnSpec, held_back};
 use crate::logging::LogFormat;
 use crate::nodes::{Authorities, JobToken};
 use crate::state::{StateDir, StateDirError, write_private};
 use robust_identity::EngineClient;
 use robust_proto::{
-    ENGINES_KEY_VARIABLE, IDENTITY_VARIABLE, JOB_TOKEN_VARIABLE, ROADS_VARIABLE,
-    ROUTER_KEY_VARIABLE, ROUTER_VARIABLE, SERVICES_VARIABLE,
+    ENGINES_KEY_VARIABLE, IDENTITY_VARIABLE, INCARNATION_VARIABLE, JOB_TOKEN_VARIABLE,
+    ROADS_VARIABLE, ROUTER_KEY_VARIABLE, ROUTER_VARIABLE, SERVICES_VARIABLE,
 };
 use robust_shared::ids::{Generation, Incarnation, InstanceId, Role};
 use robust_shared::job::{DEVICES_VARIABLE, Job, Passed, SlotDevices, WeightTransport, Weights};
@@ -26,8 +26,8 @@ pub const ARITHMETIC: [(&str, &str); 2] = [("OMP_NUM_THREADS", "1"), ("MKL_CBWR"
 /// reads it too.
 const WEIGHTS_BUFFER_VARIABLE: &str = "ROBUST_WEIGHTS_BUFFER_MIB";
 
-/// A role's incarnation, beside [`OWNER_VARIABLE`] in its environment.
-pub const INCARNATION_VARIABLE: &str = "ROBUST_INCARNATION";
+/// The incarnation that a spare's environment says: none, with as many digits as any has.
+const NOBODY: &str = "00000000000000000000";
 
 /// The programs of roles.
 #[derive(Clone, Debug)]
@@ -84,6 +84,8 @@ pub struct WorkerPlan {
     pub passes: Arc<Passes>,
     /// The control groups of its lives.
     pub grouping: Arc<Grouping>,
+    /// Whether spares wait for lives.
+    pub spares: bool,
 }
 
 /// What passes to the processes of each role and service.
@@ -161,6 +163,7 @@ impl WorkerPlan {
             router: String::new(),
             passes: Arc::new(Passes::of(job)),
             grouping,
+            spares: job.restart.spares > 0,
         };
         plan.on_roads(job, false)
     }
@@ -262,10 +265,7 @@ impl WorkerPlan {
             ..
         } = *life;
         let text = |path: PathBuf| path.display().to_string();
-        let engine = self.foreign_rollouts && id.role.is_engine();
-        let rank = self.foreign_trainers && id.role == Role::Trainer;
-        let environment = self.foreign_agents && id.role == Role::Agent;
-        let program = match engine || rank || environment {
+        let program = match self.is_foreign(id.role) {
             true => self.program.shim(),
             false => self.program.path.clone(),
         };
@@ -295,7 +295,52 @@ impl WorkerPlan {
             log_path: self.log_path(id),
             header: self.header(id, incarnation, generation),
             group: self.grouping.of_role(id, incarnation),
+            parked: self.parked(id.role, revision).map(Box::new),
         }
+    }
+
+    /// Whether this role's lives are programs of the user's.
+    fn is_foreign(&self, role: Role) -> bool {
+        match role {
+            Role::Trainer => self.foreign_trainers,
+            Role::Agent => self.foreign_agents,
+            Role::Rollout | Role::Hybrid => self.foreign_rollouts,
+        }
+    }
+
+    /// The spares for lives of this role that read this revision of the job file. None where there are none: a life of
+    /// an agent worker has little to load, and programs of the user's are started for a place of the job.
+    pub fn parked(&self, role: Role, revision: u32) -> Option<Parked> {
+        if !self.spares || role == Role::Agent || self.is_foreign(role) {
+            return None;
+        }
+        let text = |path: PathBuf| path.display().to_string();
+        let argv = [
+            text(self.program.path.clone()),
+            "spare".to_owned(),
+            role.name().to_owned(),
+            "--job".to_owned(),
+            text(self.state.job_revision(revision)),
+            "--snapshot-dir".to_owned(),
+            text(self.state.snapshots()),
+        ];
+        let mut env = self.common(role);
+        env.push((INCARNATION_VARIABLE.to_owned(), NOBODY.to_owned()));
+        let group = self
+            .grouping
+            .of_role(InstanceId { role, index: 0 }, Incarnation(0));
+        Some(Parked {
+            role,
+            argv: argv.into(),
+            passed: self.passes.to_role(role),
+            env,
+            log_path: self.state.logs().join(format!("spare-{role}.log")),
+            limits: group.map(|of| ParkedGroup {
+                limits: of.limits,
+                table: of.table,
+                needed: of.needed,
+            }),
+        })
     }
 
     /// The first line of a life in its log.
@@ -322,6 +367,20 @@ impl WorkerPlan {
     }
 
     fn environment(&self, life: &Life, identity: Option<String>) -> Vec<(String, String)> {
+        let mut environment = self.common(life.id.role);
+        // Not an argument: those can be read by every user of the machine.
+        let token = self.token.reveal().to_owned();
+        environment.push((JOB_TOKEN_VARIABLE.to_owned(), token));
+        environment.extend(identity.map(|pem| (IDENTITY_VARIABLE.to_owned(), pem)));
+        let number = life.incarnation.0.to_string();
+        environment.push((INCARNATION_VARIABLE.to_owned(), number));
+        let devices = self.devices.of_place(&life.pool, life.place);
+        environment.extend(devices.map(|of| (DEVICES_VARIABLE.to_owned(), of)));
+        environment
+    }
+
+    /// What the lives of a role have in common: nothing of it is secret, or says which one it is.
+    fn common(&self, role: Role) -> Vec<(String, String)> {
         let mut environment: Vec<_> = ARITHMETIC
             .into_iter()
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
@@ -332,12 +391,9 @@ impl WorkerPlan {
             ("UCX_WARN_UNUSED_ENV_VARS", "n"),
             ("UCX_NET_DEVICES", &self.net_devices),
             (ROADS_VARIABLE, self.roads),
-            // Not an argument: those can be read by every user of the machine.
-            (JOB_TOKEN_VARIABLE, self.token.reveal()),
         ]
         .map(|(key, value)| (key.to_owned(), value.to_owned()));
         environment.extend(ucx);
-        environment.extend(identity.map(|pem| (IDENTITY_VARIABLE.to_owned(), pem)));
         if self.rdma_only {
             environment.push(("UCX_TLS".to_owned(), "rc,dc,ud,self".to_owned()));
         }
@@ -345,22 +401,18 @@ impl WorkerPlan {
         environment.push((WEIGHTS_BUFFER_VARIABLE.to_owned(), buffer_mib));
         let owner = self.state.root().display().to_string();
         environment.push((OWNER_VARIABLE.to_owned(), owner));
-        let number = life.incarnation.0.to_string();
-        environment.push((INCARNATION_VARIABLE.to_owned(), number));
         environment.push(self.program.logs.variable());
         if !self.services.is_empty() {
             environment.push((SERVICES_VARIABLE.to_owned(), self.services.clone()));
         }
-        if self.foreign_trainers && life.id.role == Role::Trainer && !self.router.is_empty() {
+        if self.foreign_trainers && role == Role::Trainer && !self.router.is_empty() {
             let key = self.state.router_key().display().to_string();
             environment.push((ROUTER_VARIABLE.to_owned(), self.router.clone()));
             environment.push((ROUTER_KEY_VARIABLE.to_owned(), key));
         }
-        if life.id.role == Role::Trainer {
+        if role == Role::Trainer {
             environment.extend(self.engines_key());
         }
-        let devices = self.devices.of_place(&life.pool, life.place);
-        environment.extend(devices.map(|of| (DEVICES_VARIABLE.to_owned(), of)));
         environment
     }
 }

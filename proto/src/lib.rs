@@ -11,6 +11,10 @@ pub const ROADS_VARIABLE: &str = "ROBUST_ROADS";
 /// `tls` is one of its roads.
 pub const IDENTITY_VARIABLE: &str = "ROBUST_IDENTITY";
 
+/// A role's incarnation, in its environment. A spare, which is none yet, has a 0 there with as many digits as any number has:
+/// it writes the number of the life over it that it becomes.
+pub const INCARNATION_VARIABLE: &str = "ROBUST_INCARNATION";
+
 /// Where a role process finds the addresses of the job's services: a JSON object of `host:port`, with
 /// commas, by the service's name.
 pub const SERVICES_VARIABLE: &str = "ROBUST_SERVICES";

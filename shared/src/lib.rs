@@ -49,6 +49,7 @@ pub mod promises;
 pub mod replicas;
 pub mod service;
 pub mod sim;
+pub mod spare;
 pub mod time;
 pub mod trial;
 pub mod weights;

@@ -11,7 +11,7 @@ use robust_shared::ids::Role;
 use robust_shared::job::Job;
 use robust_transport::{Identity, JobToken, Net, Rdma};
 
-use crate::{Busy, LinkConfig, identity, rdma};
+use crate::{Busy, LinkConfig, identity, rdma, spare};
 
 /// Where a role finds the job's token.
 const TOKEN_VARIABLE: &str = robust_proto::JOB_TOKEN_VARIABLE;
@@ -106,9 +106,9 @@ impl RoleArgs {
     /// What is made of the job's token, which is in the environment: arguments can be read by every user of the
     /// machine.
     pub fn of_token() -> Result<(JobToken, EngineKeys), StartError> {
-        let text = std::env::var_os(TOKEN_VARIABLE).filter(|text| !text.is_empty());
+        let text = spare::variable(TOKEN_VARIABLE).filter(|text| !text.is_empty());
         let text = text.ok_or(StartError::NoToken)?;
-        let text = text.as_encoded_bytes();
+        let text = text.as_bytes();
         Ok((JobToken::new(text), EngineKeys::of(text)))
     }
 
@@ -150,7 +150,7 @@ impl RoleArgs {
 
     /// The folder of the initial weights.
     pub fn model_folder(&self) -> Result<&Path, StartError> {
-        self.job.model.path.as_deref().ok_or(StartError::NoModel)
+        model_folder(&self.job)
     }
 
     /// How often an engine reads again what it serves.
@@ -197,6 +197,11 @@ impl RoleArgs {
             ..robust_transport::Config::new(self.token.clone())
         })
     }
+}
+
+/// The folder of a job's initial weights.
+pub fn model_folder(job: &Job) -> Result<&Path, StartError> {
+    job.model.path.as_deref().ok_or(StartError::NoModel)
 }
 
 impl RoleArgs {

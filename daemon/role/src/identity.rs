@@ -13,7 +13,7 @@ pub(crate) fn member() -> Result<Option<Member>, IdentityError> {
     if let Some(own) = OWN.get() {
         return Ok(own.clone());
     }
-    let pem = std::env::var(IDENTITY_VARIABLE).ok();
+    let pem = crate::spare::variable(IDENTITY_VARIABLE);
     let own = pem.map(|pem| Member::from_pem(&pem)).transpose()?;
     Ok(OWN.get_or_init(|| own).clone())
 }

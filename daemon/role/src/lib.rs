@@ -75,10 +75,11 @@ mod rdma;
 pub mod scrub;
 pub mod serve;
 pub mod snapshot;
+pub mod spare;
 mod stages;
 pub mod turns;
 
-pub use args::{RoleArgs, StartError};
+pub use args::{RoleArgs, StartError, model_folder};
 pub use facts::Facts;
 pub use link::{
     Busy, Counters, DaemonEpoch, Deed, FromHost, Hands, Injected, Link, LinkConfig, LinkEnd,

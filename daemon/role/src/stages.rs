@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::spare;
+
 /// Durations of the stages of a start, for one log line.
 #[derive(Debug)]
 pub struct Stages {
@@ -10,10 +12,15 @@ pub struct Stages {
 }
 
 impl Stages {
-    /// Counts from the beginning of `main`; what came before it (loading libtorch) is noted.
+    /// Counts from the beginning of `main`, or of a spare from when it was taken; what came before it (loading
+    /// libtorch, waiting as a spare) is noted.
     pub fn since(since: Instant) -> Self {
-        let before = process_age().map(|age| age.saturating_sub(since.elapsed()).as_millis());
-        let line = before.map_or(String::new(), |ms| format!("load {ms} ms"));
+        let before = process_age().map(|age| age.saturating_sub(since.elapsed()));
+        let line = match (before, spare::was_one()) {
+            (Some(waited), true) => format!("a spare for {} s", waited.as_secs()),
+            (Some(before), false) => format!("load {} ms", before.as_millis()),
+            (None, _) => String::new(),
+        };
         Self { since, line }
     }
 

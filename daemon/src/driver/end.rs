@@ -41,6 +41,7 @@ impl Driver {
     /// rest of the order stays.
     pub async fn end(&mut self, world: &mut World, hurry: impl Future<Output = ()>) -> End {
         self.gang = None;
+        self.parts.launcher.end_spares();
         // Dropping a waiting request answers it; agents are told by the end of their links.
         self.routes.retain(|_, waiting| waiting.lease.is_some());
         self.services

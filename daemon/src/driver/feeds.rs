@@ -33,6 +33,7 @@ pub struct Feeds {
     store: Store,
     durable: (Option<v1::ReplicaStatus>, Option<v1::RemoteStatus>),
     services: Vec<v1::ServiceStatus>,
+    spares: Vec<v1::SpareStatus>,
     last_step: Option<v1::StepLine>,
     controllers: Option<watch::Receiver<v1::Controllers>>,
 }
@@ -80,6 +81,7 @@ impl Feeds {
             store,
             durable: (None, None),
             services: Vec::new(),
+            spares: Vec::new(),
             last_step,
             controllers: None,
         }
@@ -129,6 +131,11 @@ impl Feeds {
         self.services = services;
     }
 
+    /// What is shown from now on of processes that wait for a restart.
+    pub(super) fn spares(&mut self, spares: Vec<v1::SpareStatus>) {
+        self.spares = spares;
+    }
+
     /// This machine's name.
     pub fn node(&self) -> &str {
         self.frame.node()
@@ -176,6 +183,7 @@ impl Feeds {
         let mut status = self.frame.status(view, now);
         status.checkpoints_skipped = checkpoints_skipped;
         status.services.clone_from(&self.services);
+        status.spares.clone_from(&self.spares);
         status.last_step = self.last_step;
         let digest = view.version.and_then(|version| served.digest(version));
         (status.replicas, status.remote) = self.durable.clone();

@@ -57,6 +57,7 @@ mod sampled;
 mod saved;
 mod served;
 mod services;
+mod spares;
 mod status;
 mod switch;
 mod taped;
@@ -406,6 +407,8 @@ impl Driver {
         self.look_for_lemons(view);
         self.parts.feeds.durable(replicas, remote);
         self.parts.feeds.services(self.services.status());
+        self.look_after_spares(view);
+        self.parts.feeds.spares(self.spares());
         let skipped = self.parts.checkpointer.skipped();
         self.parts
             .feeds

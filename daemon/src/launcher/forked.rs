@@ -9,11 +9,10 @@
 //! waits until nobody forks: 12 ms at each start. One that is made in its group waits for nothing, and is in it from its first
 //! instruction on.
 use super::SpawnSpec;
-use super::spawn::{detach_now, inherited_environment};
+use super::spawn::{Files, detach_now, inherited_environment};
 use robust_tree::Door;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ffi::{CString, OsStr, OsString};
-use std::fs::File;
 use std::io::{self, PipeReader, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -53,12 +52,11 @@ struct Plan {
     _environment: Vec<CString>,
     argv: Vec<*const libc::c_char>,
     environment: Vec<*const libc::c_char>,
-    null: File,
-    log: File,
+    files: Files,
 }
 
 impl Plan {
-    fn new(spec: &SpawnSpec, log: File) -> io::Result<Self> {
+    fn new(spec: &SpawnSpec, files: Files) -> io::Result<Self> {
         let text = |text: &OsStr| CString::new(text.as_bytes()).map_err(io::Error::from);
         let environment = inherited_environment(spec);
         let argv = spec.argv.iter().map(|a| text(a.as_ref()));
@@ -90,21 +88,20 @@ impl Plan {
             environment: pointers(&environment),
             _argv: argv,
             _environment: environment,
-            null: File::open("/dev/null")?,
-            log,
+            files,
         })
     }
 }
 
 /// Starts a process in a group; returns its id. Blocks until it runs its program.
-pub fn start(spec: &SpawnSpec, log: File, door: &Door) -> Result<u32, NotForked> {
-    start_into(spec, log, door, door.unified())
+pub fn start(spec: &SpawnSpec, files: Files, door: &Door) -> Result<u32, NotForked> {
+    start_into(spec, files, door, door.unified())
 }
 
 /// The same, where the kernel may make it in that group; without one it goes in by itself.
 pub(super) fn start_into(
     spec: &SpawnSpec,
-    log: File,
+    files: Files,
     door: &Door,
     into: Option<BorrowedFd<'_>>,
 ) -> Result<u32, NotForked> {
@@ -112,7 +109,7 @@ pub(super) fn start_into(
         stage: Stage::Prepare,
         source,
     };
-    let plan = Plan::new(spec, log).map_err(prepared)?;
+    let plan = Plan::new(spec, files).map_err(prepared)?;
     let (reads, writes) = io::pipe().map_err(prepared)?;
     let (pid, joined) = fork(into).map_err(prepared)?;
     if pid == 0 {
@@ -211,7 +208,8 @@ fn run(plan: &Plan, door: &Door, joined: bool, errors: BorrowedFd<'_>) -> ! {
 /// As the standard library prepares a child: descriptors, signals; and what [`detach_now`] does.
 #[allow(unsafe_code)]
 fn prepare(plan: &Plan) -> io::Result<()> {
-    for (file, number) in [(&plan.null, 0), (&plan.log, 1), (&plan.log, 2)] {
+    let Files { stdin, log } = &plan.files;
+    for (file, number) in [(stdin, 0), (log, 1), (log, 2)] {
         // SAFETY: descriptors alone, both of this process.
         if unsafe { libc::dup2(file.as_raw_fd(), number) } < 0 {
             return Err(io::Error::last_os_error());

@@ -5,6 +5,7 @@
 //!      │ cannot be: not needed ─► none, which is said once      ▲ └─► dying: looked at again and again
 //!      └─────────── needed ─────► not started                   └───────┘
 //! ```
+use super::spares::GROUP_PREFIX;
 use super::{LifeGroup, SpawnError, SpawnSpec};
 use robust_tree::{Group, Groups};
 use std::collections::BTreeSet;
@@ -79,7 +80,10 @@ impl LifeGroups {
 
     /// The group of a life that an earlier daemon began.
     pub fn find(&self, of: &LifeGroup, pid: u32) -> Option<Group> {
-        self.groups.as_ref()?.find_of(&of.name, pid)
+        let groups = self.groups.as_ref()?;
+        let found = groups.find_of(&of.name, pid);
+        // A life that was a spare has the group that it waited in.
+        found.or_else(|| groups.find_around(pid, GROUP_PREFIX))
     }
 
     /// Kills what is left in the group of a life that has ended, and removes it when it is empty.

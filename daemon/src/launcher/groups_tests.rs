@@ -238,8 +238,12 @@ async fn a_process_that_cannot_be_made_in_its_group_goes_in_before_it_runs_its_p
     let group = own.0.make(&name(1), &GroupLimits::default()).unwrap();
     let bench = own.bench();
     let spec = bench.spec(1, "echo x; exec sleep 1000");
-    let log = std::fs::File::open("/dev/null").unwrap();
-    let pid = forked::start_into(&spec, log, &group.door().unwrap(), None).unwrap();
+    let null = || std::fs::File::open("/dev/null").unwrap();
+    let files = super::spawn::Files {
+        stdin: null(),
+        log: null(),
+    };
+    let pid = forked::start_into(&spec, files, &group.door().unwrap(), None).unwrap();
     assert_eq!(group.members(), BTreeSet::from([pid]));
     group.kill();
     assert!(gone_within(pid, Duration::from_secs(5)));

@@ -5,6 +5,7 @@
 //!        ├─► watched by its pidfd┤
 //! adopt ─┘                       └─► one LaunchEvent::Exited, exactly once
 //! ```
+//! Where a spare waits for a life like it (`spares.rs`), `spawn` makes that the life, instead of starting a process.
 //! A role is a session and process group of its own, so that the whole group can be killed, and so
 //! that it outlives the daemon: in the daemon's session, the kernel would send SIGHUP to stopped
 //! roles when the daemon dies. No parent-death signal, for the same reason. Where a control group can
@@ -33,6 +34,7 @@ mod page;
 mod patience;
 pub mod proc_stat;
 mod slow;
+mod spares;
 mod spawn;
 mod strangers;
 mod tail;
@@ -50,6 +52,7 @@ pub use page::{LogPage, PAGE_BYTES, page};
 pub use proc_stat::descends_from;
 pub use rustix::process::Signal;
 pub use slow::{SlowArgs, slow_down};
+pub use spares::{Parked, ParkedGroup, SpareSeen};
 pub use strangers::kill_and_wait;
 pub use watch::Launcher;
 
@@ -77,6 +80,8 @@ pub struct SpawnSpec {
     pub header: String,
     /// Its control group; none where it is to have none.
     pub group: Option<LifeGroup>,
+    /// The spare that can become it; none where there is none of its kind.
+    pub parked: Option<Box<Parked>>,
 }
 
 /// The control group of a life.

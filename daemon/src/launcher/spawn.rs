@@ -3,13 +3,14 @@ use super::forked::{self, NotForked, Stage};
 use super::given_up::give_up_now;
 use super::{SpawnError, SpawnSpec, inherited};
 use robust_tree::Group;
+use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// A process that runs its program.
 pub struct Started {
@@ -19,24 +20,50 @@ pub struct Started {
     pub from: u64,
 }
 
-/// Starts the process, in its control group if it has one.
-pub fn start(spec: &SpawnSpec, group: Option<&Group>) -> Result<Started, SpawnError> {
+/// Starts the process, in its control group if it has one. It reads from `stdin`, or from nobody.
+pub fn start(
+    spec: &SpawnSpec,
+    group: Option<&Group>,
+    stdin: Option<&OwnedFd>,
+) -> Result<Started, SpawnError> {
     let program = spec.argv.first();
     let program = program.ok_or(SpawnError::NoProgram(spec.incarnation))?;
-    let (log, from) = open_log(spec).map_err(|source| log_error(spec, source))?;
+    let (log, from) = open_log(spec)?;
+    let stdin = match stdin {
+        Some(stdin) => stdin.try_clone().map(File::from),
+        None => File::open("/dev/null"),
+    };
+    let stdin = stdin.map_err(|source| SpawnError::Exec {
+        program: program.clone(),
+        source,
+    })?;
+    let files = Files { stdin, log };
     let pid = match group {
-        Some(group) => start_in(spec, log, group, program)?,
-        None => start_alone(spec, log, program)?,
+        Some(group) => start_in(spec, files, group, program)?,
+        None => start_alone(spec, files, program)?,
     };
     Ok(Started { pid, from })
 }
 
-fn start_in(spec: &SpawnSpec, log: File, group: &Group, program: &str) -> Result<u32, SpawnError> {
+/// What a process is given to read from and to write to.
+pub struct Files {
+    /// Its input.
+    pub stdin: File,
+    /// Its output and errors.
+    pub log: File,
+}
+
+fn start_in(
+    spec: &SpawnSpec,
+    files: Files,
+    group: &Group,
+    program: &str,
+) -> Result<u32, SpawnError> {
     let door = group.door().map_err(|source| SpawnError::Group {
         incarnation: spec.incarnation,
         source,
     })?;
-    forked::start(spec, log, &door).map_err(|NotForked { stage, source }| {
+    forked::start(spec, files, &door).map_err(|NotForked { stage, source }| {
         let program = program.to_owned();
         match stage {
             Stage::Join => SpawnError::Join { program, source },
@@ -45,14 +72,15 @@ fn start_in(spec: &SpawnSpec, log: File, group: &Group, program: &str) -> Result
     })
 }
 
-fn start_alone(spec: &SpawnSpec, log: File, program: &str) -> Result<u32, SpawnError> {
+fn start_alone(spec: &SpawnSpec, files: Files, program: &str) -> Result<u32, SpawnError> {
+    let Files { stdin, log } = files;
     let errors = log.try_clone().map_err(|source| log_error(spec, source))?;
     let mut command = Command::new(program);
     command
         .args(&spec.argv[1..])
         .env_clear()
         .envs(inherited_environment(spec))
-        .stdin(Stdio::null())
+        .stdin(stdin)
         .stdout(log)
         .stderr(errors);
     detach(&mut command);
@@ -77,7 +105,12 @@ fn log_error(spec: &SpawnSpec, source: io::Error) -> SpawnError {
     }
 }
 
-fn open_log(spec: &SpawnSpec) -> io::Result<(File, u64)> {
+/// Opens the life's log and begins it with its header; where its own output begins.
+pub fn open_log(spec: &SpawnSpec) -> Result<(File, u64), SpawnError> {
+    begun_log(spec).map_err(|source| log_error(spec, source))
+}
+
+fn begun_log(spec: &SpawnSpec) -> io::Result<(File, u64)> {
     if let Some(folder) = spec.log_path.parent() {
         std::fs::create_dir_all(folder)?;
     }

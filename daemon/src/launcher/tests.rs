@@ -31,6 +31,7 @@ impl Bench {
 
     pub fn spec(&self, n: u64, script: &str) -> SpawnSpec {
         SpawnSpec {
+            parked: None,
             incarnation: Incarnation(n),
             argv: ["sh", "-c", script].map(str::to_owned).to_vec(),
             passed: Passed::default(),

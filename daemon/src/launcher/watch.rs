@@ -1,8 +1,11 @@
 //! One thread that waits on all pidfds.
+mod spares;
+
 use super::groups::LifeGroups;
 use super::oom::OomKills;
 use super::patience::Patience;
 use super::proc_stat::ProcStat;
+use super::spares::{Spare, Spares};
 use super::spawn::Started;
 use super::{LaunchEvent, LifeGroup, Running, SpawnError, SpawnSpec, spawn, tail};
 use robust_shared::core::Exit;
@@ -48,6 +51,9 @@ struct Shared {
     patience: Patience,
     oom: Mutex<OomKills>,
     groups: LifeGroups,
+    spares: Mutex<Spares>,
+    /// Held by who has spares started.
+    keeping: Mutex<()>,
 }
 
 /// Ends the thread with the last launcher.
@@ -111,6 +117,8 @@ impl Launcher {
             patience: Patience::default(),
             oom: Mutex::default(),
             groups,
+            spares: Mutex::default(),
+            keeping: Mutex::default(),
         });
         let watching = Arc::clone(&shared);
         std::thread::Builder::new()
@@ -123,7 +131,7 @@ impl Launcher {
     }
 
     /// Starts a process in a session and group of its own, and in a control group of its own if it is to have
-    /// one. Blocks for the exec only.
+    /// one; or makes a spare that waits for it this life. Blocks for the exec, or the spare's answer, only.
     pub fn spawn(&self, mut spec: SpawnSpec) -> Result<Running, SpawnError> {
         if let Some(program) = spec.argv.first_mut().filter(|_| self.shared.refuses()) {
             // Nothing has this name, so it is the system that refuses, as where a program is gone.
@@ -132,8 +140,14 @@ impl Launcher {
         if self.shared.table().contains_key(&spec.incarnation.0) {
             return Err(SpawnError::Running(spec.incarnation));
         }
+        // A drill that lets no program be found means all starts.
+        if !self.shared.refuses()
+            && let Some(running) = self.shared.take_spare(&spec)
+        {
+            return Ok(running);
+        }
         let group = self.shared.groups.make(&spec)?;
-        let (Started { pid, from }, group) = self.shared.begin(&spec, group)?;
+        let (Started { pid, from }, group) = self.shared.begin(&spec, group, None)?;
         // The child cannot be reaped before the thread knows it, so its id cannot be reused.
         let watched = self.shared.watch(Watch {
             incarnation: spec.incarnation,
@@ -261,8 +275,9 @@ impl Shared {
         &self,
         spec: &SpawnSpec,
         group: Option<Group>,
+        stdin: Option<&OwnedFd>,
     ) -> Result<(Started, Option<Group>), SpawnError> {
-        let error = match spawn::start(spec, group.as_ref()) {
+        let error = match spawn::start(spec, group.as_ref(), stdin) {
             Ok(started) => return Ok((started, group)),
             Err(error) => error,
         };
@@ -274,7 +289,7 @@ impl Shared {
         match &spec.group {
             Some(of) if of_group && !of.needed => {
                 self.groups.say(&of.name, &error);
-                Ok((spawn::start(spec, None)?, None))
+                Ok((spawn::start(spec, None, stdin)?, None))
             }
             _ => Err(error),
         }
@@ -357,7 +372,10 @@ impl Shared {
             for event in &ready {
                 match event.data.u64() {
                     WAKE => return,
-                    number => self.on_end(Incarnation(number), at),
+                    data => match Spare::of_data(data) {
+                        Some(number) => self.on_spare_end(number, at),
+                        None => self.on_end(Incarnation(data), at),
+                    },
                 }
             }
         }

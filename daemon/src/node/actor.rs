@@ -3,6 +3,7 @@ use super::exchange::Exchange;
 use super::held::Held;
 use super::memory::{Memory, MemoryError, Started};
 use super::puts::Puts;
+use super::spares::Spares;
 use super::{EarlierTerm, LinkEvent, NodeConfig, NodeEnd, NodeError, Standing, Upstream};
 use crate::grouping::{Grouping, GroupingError, role_life};
 use crate::launcher::{self, Afflictions, LaunchEvent, Launcher, Looks, Running};
@@ -87,6 +88,7 @@ pub(super) struct Actor {
     pub(super) held: Held,
     pub(super) exchange: Exchange,
     pub(super) puts: Puts,
+    pub(super) spares: Spares,
     pub(super) evidence: mpsc::UnboundedSender<(Incarnation, launcher::Evidence)>,
     /// Looks at what its processes do, for operators.
     pub(super) looks: Looks,
@@ -159,6 +161,7 @@ impl Actor {
             away_since: Some(Instant::now()),
             joined_once: false,
             leaving: None,
+            spares: Spares::default(),
         };
         if let Some(job) = stored_job(&actor.state) {
             actor.grace = job.job.daemon_grace();
@@ -301,6 +304,7 @@ impl Actor {
         self.advertise = Some(advertise);
         self.exchange.tell_over(Some(up.clone()));
         self.up = Some(up);
+        self.spares.untold();
         self.say(Up::Beat(v1::NodeBeat {}));
         for ended in std::mem::take(&mut self.ended) {
             self.say(Up::Exited(ended));
@@ -396,6 +400,7 @@ impl Actor {
 
     fn on_tick(&mut self) {
         self.say(Up::Beat(v1::NodeBeat {}));
+        self.look_after_spares();
         let alone = self.away_since.is_some_and(|at| at.elapsed() > self.grace);
         if alone && !self.memory.started.is_empty() {
             tracing::error!("no leader for {:?}: roles are ended", self.grace);
@@ -472,6 +477,7 @@ impl Actor {
     }
 
     pub(super) fn kill_all(&self) {
+        self.launcher.end_spares();
         for number in self.memory.started.keys() {
             self.launcher.kill(Incarnation(*number));
         }

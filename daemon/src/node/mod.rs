@@ -31,6 +31,7 @@ mod relay;
 mod renewal;
 mod run;
 mod shards;
+mod spares;
 mod way;
 
 pub use args::{JoinArgs, NodeConfig, NodeConfigError};

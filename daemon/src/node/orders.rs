@@ -27,6 +27,7 @@ impl Actor {
             Down::Put(order) => self.on_put(order),
             Down::ReadLog(order) => self.on_read_log(order),
             Down::Inspect(order) => self.on_inspect(order),
+            Down::KeepSpares(order) => self.on_keep_spares(&order),
             Down::Ended(ended) => return self.on_ended(&ended),
             Down::Identity(new) => self.on_identity(&new.pem),
             Down::Greeting(_) | Down::Welcome(_) | Down::Renew(_) | Down::Beat(_) => {
@@ -128,6 +129,7 @@ impl Actor {
             pool: spawn.pool.clone(),
             place: spawn.place,
         };
+        self.spares.wait();
         let identity = Some(spawn.identity.clone()).filter(|pem| !pem.is_empty());
         let spec = plan.spec(&life, identity);
         let Running { pid, start_time } = self.launcher.spawn(spec).map_err(|e| e.to_string())?;

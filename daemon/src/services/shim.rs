@@ -66,6 +66,7 @@ pub(super) fn spec(
     });
     env.extend(devices.map(|of| (DEVICES_VARIABLE.to_owned(), of)));
     SpawnSpec {
+        parked: None,
         incarnation: life,
         argv,
         passed: plan.passes.to_service(&id.name),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Context;
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use robust_role::exit::code;
 use robust_role::program::{self, Process};
 use robust_role::{LinkEnd, RoleArgs};
@@ -42,6 +42,9 @@ enum Command {
     Hybrid(Process),
     /// An agent worker.
     Agent(Process),
+    /// A process that has done what a start needs no identity for, and waits until robustd makes it one of the roles
+    /// above.
+    Spare(Spare),
     /// Prints what this program has to work with as JSON (`robustctl doctor`).
     Doctor {
         /// A job's network devices: says which of them UCX does not have.
@@ -72,21 +75,79 @@ enum Command {
     },
 }
 
+/// What robustd starts a spare with.
+#[derive(Args)]
+struct Spare {
+    /// What it can become.
+    role: Kind,
+    /// The resolved job file.
+    #[arg(long)]
+    job: PathBuf,
+    /// Folder of the shared-memory snapshots.
+    #[arg(long)]
+    snapshot_dir: PathBuf,
+}
+
+/// The roles that spares stand by for.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    Trainer,
+    Rollout,
+    Hybrid,
+}
+
+/// What a spare has done when it becomes a role.
+enum Prepared {
+    Trainer(trainer::Prepared),
+    Engine,
+}
+
 fn main() {
     let started = Instant::now();
     let cli = Cli::parse();
     program::main(|| {
         model::single_thread();
-        execute(cli.command, started)
+        match cli.command {
+            Command::Spare(spare) => stand_by(&spare),
+            command => execute(command, started, None),
+        }
     })
 }
 
-fn execute(command: Command, started: Instant) -> anyhow::Result<u8> {
+/// Prepares, waits, and goes on as the command line that it is handed.
+fn stand_by(spare: &Spare) -> anyhow::Result<u8> {
+    let job = RoleArgs::read_job(&spare.job)?;
+    let prepared = match spare.role {
+        Kind::Trainer => Prepared::Trainer(trainer::Prepared::new(job, &spare.snapshot_dir)?),
+        Kind::Rollout | Kind::Hybrid => {
+            rollout::prepare(&job)?;
+            Prepared::Engine
+        }
+    };
+    let Some(argv) = robust_role::spare::wait().context("waiting to become a role")? else {
+        return Ok(code::ENDED);
+    };
+    let taken = Instant::now();
+    let cli = Cli::try_parse_from(argv).context("the command line that was handed over")?;
+    execute(cli.command, taken, Some(prepared))
+}
+
+fn execute(command: Command, started: Instant, spare: Option<Prepared>) -> anyhow::Result<u8> {
     match command {
-        Command::Trainer(process) => role(&process, started, trainer::run),
+        Command::Trainer(process) => {
+            let prepared = match spare {
+                Some(Prepared::Trainer(prepared)) => Some(prepared),
+                Some(Prepared::Engine) | None => None,
+            };
+            role(&process, started, |args, runtime, started| {
+                trainer::run_with(args, runtime, started, prepared)
+            })
+        }
         Command::Rollout(process) => role(&process, started, rollout::run_rollout),
         Command::Hybrid(process) => role(&process, started, rollout::run_hybrid),
         Command::Agent(process) => role(&process, started, agent::run),
+        // It was told apart before: no spare becomes another one.
+        Command::Spare(_) => anyhow::bail!("a spare was told to become a spare"),
         Command::Doctor { net_devices } => {
             println!("{}", doctor::report(&net_devices));
             Ok(code::ENDED)
@@ -103,7 +164,7 @@ fn execute(command: Command, started: Instant) -> anyhow::Result<u8> {
 fn role(
     process: &Process,
     started: Instant,
-    run: fn(&RoleArgs, &Handle, Instant) -> Result<LinkEnd, StartError>,
+    run: impl FnOnce(&RoleArgs, &Handle, Instant) -> Result<LinkEnd, StartError>,
 ) -> anyhow::Result<u8> {
     let args = process.role_args()?;
     Ok(program::run(&args, started, run)?)

@@ -363,6 +363,7 @@ impl Job {
         // So many faults of a node are remembered.
         whole("restart.cordon_after", r.cordon_after.into(), 0, 16)?;
         time("restart.cordon_half_life_s", r.cordon_half_life_s)?;
+        whole("restart.spares", r.spares.into(), 0, 8)?;
         for kind in FaultKind::ALL {
             let (own, key) = (r.own(kind), |k| format!("restart.{kind}.{k}"));
             whole(&key("max"), own.max.unwrap_or(0).into(), 0, 1000)?;

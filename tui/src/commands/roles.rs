@@ -1,5 +1,5 @@
 //! `robustctl roles`: every instance, or the past of one.
-use super::status::{NOW, now};
+use super::status::{NOW, now, spares};
 use super::watch::until_over;
 use super::{put, put_json};
 use crate::cli::{RolesArgs, Who};
@@ -35,8 +35,17 @@ pub async fn run(endpoint: &Endpoint, args: &RolesArgs, json: bool) -> Result<()
     let paint = Paint::stdout();
     match (&status.roles[..], phases) {
         ([one], Some(phases)) => put(&one_of(one, &phases, &status, paint)),
-        _ => put(&table(&status).render(paint)),
+        _ => put(&whole(&status, args.who.is_none(), paint)),
     }
+}
+
+/// The instances; where all are wanted, what waits for the restart of any, too.
+fn whole(status: &v1::Status, all: bool, paint: Paint) -> String {
+    let mut text = table(status).render(paint);
+    if all && !status.spares.is_empty() {
+        text += &format!("\n{}", spares(status).render(paint));
+    }
+    text
 }
 
 /// What one instance did of late, oldest first, the present last.

@@ -88,6 +88,9 @@ fn text(s: &v1::Status, all: bool, paint: Paint) -> String {
         text += &format!("disk     slower than the steps: {skipped} checkpoints skipped\n");
     }
     text += &format!("\n{}", roles(s).render(paint));
+    if !s.spares.is_empty() {
+        text += &format!("\n{}", spares(s).render(paint));
+    }
     let pulling: Vec<_> = s.roles.iter().filter(|r| is_pulling(r)).collect();
     if !pulling.is_empty() {
         text += &format!("\n{}", pulls(&pulling).render(paint));
@@ -334,6 +337,29 @@ fn roles(s: &v1::Status) -> Table {
     table
 }
 
+/// Processes that wait for a restart: their memory is no role's.
+pub(super) fn spares(s: &v1::Status) -> Table {
+    let several = s.nodes.len() > 1;
+    let mut heads = vec!["SPARE FOR", "STATE", ">MEMORY", ">PID"];
+    if several {
+        heads.push("NODE");
+    }
+    let mut table = Table::new(&heads);
+    for spare in &s.spares {
+        let mut row = vec![
+            spare.role.clone(),
+            if spare.ready { "ready" } else { "starting" }.to_owned(),
+            bytes(spare.memory_bytes),
+            spare.pid.to_string(),
+        ];
+        if several {
+            row.push(spare.node.clone());
+        }
+        table.row(row);
+    }
+    table
+}
+
 /// The columns of [`now`].
 pub(super) const NOW: [&str; 9] = [
     "ROLE", "STATE", "PHASE", ">IN IT", ">VERSION", ">TOK/S", ">RUN", ">CPU", ">MEMORY",
@@ -445,6 +471,34 @@ mod tests {
         assert!(last.trim_start().starts_with("3  2023-11-1"), "{with}");
         let end = "uid 7 (ann), pid 9  the switch in rack 4";
         assert!(last.ends_with(end), "{with}");
+    }
+
+    #[test]
+    fn spares_are_told_with_their_memory_and_only_where_there_are_any() {
+        let spare = |ready| v1::SpareStatus {
+            role: "trainer".to_owned(),
+            pid: 7,
+            ready,
+            memory_bytes: 3 << 20,
+            ..Default::default()
+        };
+        let status = v1::Status {
+            spares: vec![spare(true), spare(false)],
+            ..Default::default()
+        };
+        let shown = text(&status, false, Paint::plain());
+        let spares = shown.split("SPARE FOR").nth(1).unwrap_or_default();
+        let rows: Vec<String> = spares
+            .lines()
+            .skip(1)
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
+        assert_eq!(
+            rows,
+            ["trainer ready 3.0 MiB 7", "trainer starting 3.0 MiB 7"]
+        );
+        let none = text(&v1::Status::default(), false, Paint::plain());
+        assert!(!none.contains("SPARE"), "{none}");
     }
 
     #[test]

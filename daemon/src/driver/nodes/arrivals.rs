@@ -216,6 +216,7 @@ impl Driver {
             }
             Up::LogRead(read) => self.on_log_read(read),
             Up::Inspected(found) => self.on_inspected(node, found),
+            Up::Spares(spares) => self.nodes.remote(node).has_spares(spares),
             Up::Samples(samples) => self.on_node_samples(node, &samples),
             Up::Held(held) => self.on_held(node, &held),
             Up::Sent(sent) => self.on_sent(node, &sent),

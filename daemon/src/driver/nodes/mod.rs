@@ -12,6 +12,7 @@ use super::hands::{Collect, Hands, SpawnOrder};
 use super::inspect::InspectError;
 use crate::links::LinkId;
 use crate::nodes::Orders;
+use crate::spares::Wanted;
 use robust_proto::v1;
 use robust_proto::v1::leader_message::Body as Down;
 use robust_shared::fault::Fault;
@@ -37,6 +38,10 @@ pub(super) struct Remote {
     told: String,
     /// Ordered, and no word of them yet: ordered again when it joins again.
     pending: BTreeMap<Incarnation, SpawnOrder>,
+    /// The spares that it was told to have, since it joined and since it was told to start anything.
+    keeps: Option<(u32, Wanted)>,
+    /// Those that it has.
+    spares: Vec<v1::SpareStatus>,
 }
 
 /// All of them.
@@ -72,7 +77,10 @@ impl Nodes {
 
     /// A node's stream is ended; whether it was open.
     fn unlink(&mut self, node: NodeId) -> bool {
-        let Some((link, _)) = self.remote(node).link.take() else {
+        let remote = self.remote(node);
+        // They end with its daemon, or are told of when it joins again.
+        (remote.keeps, remote.spares) = Default::default();
+        let Some((link, _)) = remote.link.take() else {
             return false;
         };
         self.linked.remove(&link);
@@ -80,7 +88,7 @@ impl Nodes {
     }
 
     /// All that ever joined.
-    fn ids(&self) -> impl Iterator<Item = NodeId> + use<'_> {
+    pub fn ids(&self) -> impl Iterator<Item = NodeId> + use<'_> {
         self.remotes.keys().copied()
     }
 
@@ -101,6 +109,12 @@ impl Nodes {
                 remote.order(Down::Renew(v1::RenewCertificate { authority }));
             }
         }
+    }
+
+    /// The spares of all nodes.
+    pub fn spares(&self) -> impl Iterator<Item = (NodeId, v1::SpareStatus)> + '_ {
+        let all = self.remotes.iter();
+        all.flat_map(|(node, remote)| remote.spares.iter().map(|spare| (*node, spare.clone())))
     }
 
     /// Whether any node is linked.
@@ -128,6 +142,27 @@ impl Remote {
             (true, false) => Err(InspectError::Former { node }),
             (false, _) => Err(InspectError::Away { node }),
         }
+    }
+
+    /// Tells it to have these spares, once.
+    pub fn keep_spares(&mut self, revision: u32, wanted: Wanted) {
+        let keeps = Some((revision, wanted));
+        if self.keeps == keeps || !self.is_linked() {
+            return;
+        }
+        let each = keeps.iter().flat_map(|(_, wanted)| wanted);
+        let each = each.map(|(role, count)| v1::WantedSpares {
+            role: role.name().to_owned(),
+            count: *count,
+        });
+        let wanted = each.collect();
+        self.order(Down::KeepSpares(v1::KeepSpares { revision, wanted }));
+        self.keeps = keeps;
+    }
+
+    /// It has these.
+    pub fn has_spares(&mut self, spares: v1::NodeSpares) {
+        self.spares = spares.spares;
     }
 
     /// The way to it, while its stream is open.
@@ -161,6 +196,7 @@ fn spawn_order(order: &SpawnOrder) -> Down {
 
 impl Hands for Remote {
     fn spawn(&mut self, order: SpawnOrder) {
+        self.keeps = None;
         self.order(spawn_order(&order));
         self.pending.insert(order.life.incarnation, order);
     }

@@ -225,6 +225,20 @@ impl Groups {
         })
     }
 
+    /// The group of ours that a process is in, where its name begins so.
+    pub fn find_around(&self, pid: u32, prefix: &str) -> Option<Group> {
+        let there = Mounts::of_process(pid).ok()?;
+        let v1 = CONTROLLERS.into_iter();
+        let v1 = v1.filter_map(|controller| there.of_version_1(controller));
+        let mut all = there.unified.iter().chain(v1);
+        let name = all.find_map(|hierarchy| {
+            let ours = hierarchy.own.parent()?.file_name()? == self.name.as_str();
+            let name = hierarchy.own.file_name()?.to_str()?;
+            (ours && name.starts_with(prefix)).then(|| name.to_owned())
+        })?;
+        self.find_of(&name, pid)
+    }
+
     fn named(&self, name: &str, is_in: impl Fn(&str) -> bool) -> Group {
         let v1 = self.version_1.iter().filter(|(of, _)| is_in(of));
         // Two controllers may be of one hierarchy.

@@ -35,6 +35,7 @@ use robust_role::{Deed, FromHost, Link, LinkEnd, RoleArgs, Stages};
 use robust_shared::fault::At;
 use robust_shared::footprint::Need;
 use robust_shared::ids::Role;
+use robust_shared::job::Job;
 use robust_shared::phase::Phase;
 use robust_transport::{Address, Transport};
 use robust_weights::Slots;
@@ -72,6 +73,22 @@ impl Observer for Reporter {
         self.0.add_tokens(new_tokens);
         self.0.set_running(running);
     }
+}
+
+/// What a spare of an engine does before it is one: libtorch is loaded, and has computed a token with a model of this
+/// shape, whose weights it gives back. The memory for versions is the engine's own.
+pub fn prepare(job: &Job) -> Result<(), StartError> {
+    let folder = robust_role::model_folder(job)?;
+    let config = Qwen3Config::read(&folder.join(CONFIG_FILE))?;
+    memory::check(
+        "a spare of a rollout",
+        Need::of_rollout(&memory::shape(&config), job),
+    )?;
+    let model = Qwen3::zeroed(config)?;
+    let ids = tch::Tensor::from_slice(&[0i64, 0]).view([1, 2]);
+    // Nothing is made of it.
+    let _ = tch::no_grad(|| model.token_logprobs(&ids, 1.0));
+    Ok(())
 }
 
 /// Runs a replica until its link ends. `started` is when the process began.

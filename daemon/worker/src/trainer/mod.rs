@@ -19,6 +19,7 @@ mod regions;
 mod restore;
 mod state;
 
+use std::path::Path;
 use std::time::Instant;
 
 use robust_proto::v1::host_message::Body;
@@ -28,6 +29,7 @@ use robust_role::{Facts, FromHost, Link, LinkEnd, RoleArgs, Stages, network};
 use robust_shared::core::RuleSet;
 use robust_shared::footprint::Need;
 use robust_shared::ids::Role;
+use robust_shared::job::Job;
 use robust_shared::phase::Phase;
 use robust_transport::Transport;
 use tokio::runtime::Handle;
@@ -44,27 +46,66 @@ use exchange::Exchange;
 use regions::Regions;
 use state::TrainState;
 
+/// What a spare of a rank has done before it is one: all that is the same for every rank and every life.
+pub struct Prepared {
+    /// The job that it was made for.
+    job: Job,
+    config: Qwen3Config,
+    state: TrainState,
+}
+
+impl Prepared {
+    /// For a rank of this job, on a machine that has the memory for one more.
+    pub fn new(job: Job, snapshot_dir: &Path) -> Result<Self, StartError> {
+        let folder = robust_role::model_folder(&job)?;
+        let config = Qwen3Config::read(&folder.join(CONFIG_FILE))?;
+        // Those of the rank that it becomes are there by then.
+        let there = match memory::holds(snapshot_dir) {
+            true => Slots::new(snapshot_dir, 0, job.trainer.ranks).bytes(),
+            false => u64::MAX,
+        };
+        let need = Need::of_trainer(&memory::shape(&config), &job, there);
+        memory::check("a spare of the trainer", need)?;
+        let mut state = TrainState::new(config.clone(), &job, folder)?;
+        state.warm_kernels();
+        Ok(Self { job, config, state })
+    }
+}
+
 /// Runs a rank until its link ends. `started` is when the process began, for the start's log line.
 pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEnd, StartError> {
+    run_with(args, runtime, started, None)
+}
+
+/// The same in a process that was a spare, with what that has done; `started` is when it became this rank.
+pub fn run_with(
+    args: &RoleArgs,
+    runtime: &Handle,
+    started: Instant,
+    prepared: Option<Prepared>,
+) -> Result<LinkEnd, StartError> {
     let mut stages = Stages::since(started);
     let folder = args.model_folder()?;
-    let config = Qwen3Config::read(&folder.join(CONFIG_FILE))?;
     let slots = Slots::new(&args.snapshot_dir, args.index, args.job.trainer.ranks);
-    let shape = memory::shape(&config);
-    let there = match memory::holds(&args.snapshot_dir) {
-        true => slots.bytes(),
-        // Snapshots on a disk take none.
-        false => u64::MAX,
+    // Of another revision of the job nothing is taken.
+    let prepared = prepared.filter(|of| of.job == args.job);
+    let config = match &prepared {
+        Some(prepared) => prepared.config.clone(),
+        None => fitting(args, folder, &slots)?,
     };
-    let need = Need::of_trainer(&shape, &args.job, there);
-    memory::check("a rank of the trainer", need)?;
     let layout = layout_of(&config);
     stages.end("process");
     // The daemon can send the restore as soon as it knows where this rank's gradients are: that
     // needs the transport, but not the model, which is made meanwhile.
     let (attached, state) = std::thread::scope(|scope| {
         let attaching = scope.spawn(|| attach(args, runtime, &layout));
-        let state = TrainState::new(config.clone(), args);
+        let state = match prepared {
+            Some(prepared) => Ok(prepared.state),
+            None => TrainState::new(config.clone(), &args.job, folder).map(|mut state| {
+                state.warm_kernels();
+                state
+            }),
+        };
         (
             attaching
                 .join()
@@ -72,10 +113,8 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
             state,
         )
     });
-    let (mut attached, mut state) = (attached?, state?);
-    stages.end("transport, attach and model");
-    state.warm_kernels();
-    stages.end("kernels");
+    let (mut attached, state) = (attached?, state?);
+    stages.end("transport, attach, model and kernels");
     tracing::info!("start: {}", stages.line());
     let rules = RuleSet::from_job(&args.job.detect).unwrap_or_default();
     let patience = exchange::patience(rules.node_lost.window.get());
@@ -97,6 +136,19 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
     let mut rank = Rank { calls, work };
     attached.link.phase(Phase::AwaitBatch, 0);
     Ok(serve(&mut rank, &mut attached.inbox))
+}
+
+/// The model's shape, of which a rank fits in here.
+fn fitting(args: &RoleArgs, folder: &Path, slots: &Slots) -> Result<Qwen3Config, StartError> {
+    let config = Qwen3Config::read(&folder.join(CONFIG_FILE))?;
+    let there = match memory::holds(&args.snapshot_dir) {
+        true => slots.bytes(),
+        // Snapshots on a disk take none.
+        false => u64::MAX,
+    };
+    let need = Need::of_trainer(&memory::shape(&config), &args.job, there);
+    memory::check("a rank of the trainer", need)?;
+    Ok(config)
 }
 
 struct Attached {

@@ -1,8 +1,9 @@
 //! Weights, optimiser and the mathematics of a step: all of it in float32, whatever the numbers of the
 //! initial weights and of published versions are.
 
+use std::path::Path;
+
 use robust_proto::v1::{Floats, Sample};
-use robust_role::RoleArgs;
 use robust_shared::job::Job;
 use tch::Tensor;
 
@@ -27,15 +28,15 @@ pub(super) struct TrainState {
 
 impl TrainState {
     /// Zero weights, to be restored.
-    pub fn new(config: Qwen3Config, args: &RoleArgs) -> Result<Self, StartError> {
+    pub fn new(config: Qwen3Config, job: &Job, folder: &Path) -> Result<Self, StartError> {
         let model = Qwen3::zeroed(config)?;
-        let adam_config = adam_config(&args.job);
+        let adam_config = adam_config(job);
         let adam = Adam::new(model.params(), adam_config);
-        let loss = loss_config(&args.job);
+        let loss = loss_config(job);
         let reference = if loss.kl_coef == 0.0 {
             None
         } else {
-            Some(hf::load(args.model_folder()?)?)
+            Some(hf::load(folder)?)
         };
         Ok(Self {
             model,

@@ -284,6 +284,12 @@ pub struct Restart {
     /// a sound node has a fault in months, so several in a day are no chance.
     #[serde(skip_serializing_if = "is_a_day")]
     pub cordon_half_life_s: f64,
+    /// Processes that wait beside the built-in trainer and the built-in engines, with all of a start done that
+    /// needs no identity, and take over at a restart: so many for each kind of engine on a node, and for each of
+    /// the trainer's ranks there, which restart together; 0: none. Each keeps what the program and a model
+    /// without weights take of memory.
+    #[serde(skip_serializing_if = "is_never")]
+    pub spares: u32,
     /// A linked process ended or lost its link.
     pub exit: KindBudget,
     /// A process did not come up.
@@ -360,8 +366,8 @@ impl Restart {
 const DAY_S: f64 = 86_400.0;
 
 // Nodes of an earlier build do not know these keys.
-fn is_never(faults: &u32) -> bool {
-    *faults == 0
+fn is_never(times: &u32) -> bool {
+    *times == 0
 }
 
 fn is_a_day(seconds: &f64) -> bool {
@@ -379,6 +385,7 @@ impl Default for Restart {
             same_cause: 3,
             cordon_after: 0,
             cordon_half_life_s: DAY_S,
+            spares: 0,
             exit: none,
             start: none,
             hang: none,

@@ -1,0 +1,101 @@
+//! A process that has done all of a start that needs no identity, and waits until the daemon makes it a life.
+//!
+//! Its standard input is a socket to the daemon; what is said over it is in [`robust_shared::spare`]. Until then it has
+//! no token, no certificate, no rank and no link, and it ends with the daemon that started it.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::sync::OnceLock;
+
+use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout};
+use robust_proto::INCARNATION_VARIABLE;
+use robust_shared::spare::{Handed, MOST_BYTES, READY, TAKEN};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
+
+/// What the environment of the life has that this process was not started with.
+static HANDED: OnceLock<BTreeMap<String, String>> = OnceLock::new();
+
+/// A variable of this life's environment.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    let handed = HANDED.get().and_then(|of| of.get(name)).cloned();
+    handed.or_else(|| std::env::var(name).ok())
+}
+
+/// Whether this process was a spare before it was a life.
+pub fn was_one() -> bool {
+    HANDED.get().is_some()
+}
+
+/// Says that all is done that can be, and waits to become a life: its command line. None where the daemon ended, and
+/// the process is to end with it.
+pub fn wait() -> io::Result<Option<Vec<String>>> {
+    let stdin = io::stdin();
+    let daemon = stdin.as_fd();
+    if send(daemon, READY, SendFlags::NOSIGNAL).is_err() {
+        return Ok(None);
+    }
+    let Some((handed, log)) = receive(daemon)? else {
+        return Ok(None);
+    };
+    dup2_stdout(&log)?;
+    dup2_stderr(&log)?;
+    let Handed { argv, env } = handed;
+    if let Some((_, number)) = env.iter().find(|(name, _)| name == INCARNATION_VARIABLE) {
+        show_number(number);
+    }
+    // It is the first: nothing else sets it.
+    let _ = HANDED.set(env.into_iter().collect());
+    send(daemon, TAKEN, SendFlags::NOSIGNAL)?;
+    // A life reads from nobody, as any other.
+    dup2_stdin(File::open("/dev/null")?)?;
+    Ok(Some(argv))
+}
+
+fn receive(daemon: BorrowedFd<'_>) -> io::Result<Option<(Handed, OwnedFd)>> {
+    let mut bytes = vec![0; MOST_BYTES];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let read = loop {
+        let mut parts = [IoSliceMut::new(&mut bytes)];
+        match recvmsg(daemon, &mut parts, &mut beside, RecvFlags::CMSG_CLOEXEC) {
+            Err(rustix::io::Errno::INTR) => {}
+            read => break read?.bytes,
+        }
+    };
+    if read == 0 {
+        return Ok(None);
+    }
+    let log = beside.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut all) => all.next(),
+        _ => None,
+    });
+    let log = log.ok_or_else(|| io::Error::other("a life without a log was handed over"))?;
+    let handed = serde_json::from_slice(&bytes[..read])?;
+    Ok(Some((handed, log)))
+}
+
+/// Writes the number of this life over the one that `/proc/PID/environ` shows: by that a later daemon that lost its
+/// database knows which lives there were.
+fn show_number(number: &str) {
+    let Ok(name) = std::ffi::CString::new(INCARNATION_VARIABLE) else {
+        return;
+    };
+    // SAFETY: the name ends with a zero, and so does what is found, which lies where the kernel laid this process's
+    // environment: nothing here sets this variable. As many bytes are written as are there, digits in the place of
+    // digits, so that whoever reads it meanwhile reads a number.
+    #[allow(unsafe_code)]
+    unsafe {
+        let shown = nix::libc::getenv(name.as_ptr());
+        if shown.is_null() {
+            return;
+        }
+        let room = nix::libc::strlen(shown);
+        let digits = format!("{number:0>room$}");
+        if digits.len() == room {
+            std::ptr::copy_nonoverlapping(digits.as_ptr(), shown.cast::<u8>(), room);
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! What robustd and a spare say to each other: a process that has done all of a start that needs no identity, and waits
+//! until it is made a life.
+//!
+//! ```text
+//!  robustd                         spare
+//!     │ socket pair, its standard input │   starts: program, job file, model; no token, no rank
+//!     │ ◄──────────────────────── READY │   and waits, without any right
+//!     │ Handed, and the life's log ───► │   it is that life from here on
+//!     │ ◄──────────────────────── TAKEN │   attaches as any other
+//! ```
+//! One message is one packet (`SOCK_SEQPACKET`). Where robustd ends, so does the socket, and the spare with it.
+use serde::{Deserialize, Serialize};
+
+/// Says a spare that has done all that it can.
+pub const READY: &[u8] = b"ready";
+/// Says one that is a life now.
+pub const TAKEN: &[u8] = b"taken";
+/// The largest message, in bytes: a command line and an environment with certificates.
+pub const MOST_BYTES: usize = 128 << 10;
+
+/// What makes a spare a life. The log of that life comes with it, as a descriptor.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Handed {
+    /// The command line that the life would have been started with, the program first.
+    pub argv: Vec<String>,
+    /// What its environment has that the spare's has not, or has otherwise. Some of it is secret.
+    pub env: Vec<(String, String)>,
+}
+
+impl std::fmt::Debug for Handed {
+    /// Of the environment the names only: a value may be a secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<_> = self.env.iter().map(|(name, _)| name).collect();
+        let mut shown = f.debug_struct("Handed");
+        shown.field("argv", &self.argv).field("env", &names);
+        shown.finish()
+    }
+}
