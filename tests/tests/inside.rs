@@ -14,6 +14,7 @@ const STOP_US: u64 = 2_000_000 + 2_000_000;
 fn job() -> JobFile {
     let job = JobFile::small()
         .set("job", "steps", 1000)
+        .set("rollout", "replicas", 2)
         .nodes(&[("a", FULL), ("b", FULL)]);
     let rules = ["rollout_silent", "agent_silent", "trainer_idle"];
     rules.into_iter().fold(job, |job, rule| {

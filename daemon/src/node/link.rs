@@ -317,6 +317,7 @@ impl Link<'_> {
             hears_beats: true,
             puts_shards: true,
             inspects: true,
+            keeps_spares: true,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             shards: self
                 .exchange

@@ -1039,6 +1039,27 @@ pub struct InspectedThread {
     #[prost(string, repeated, tag = "7")]
     pub kernel: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
+/// A process that waits on a node until a role is restarted there, and is none until then: it has no rights, and its memory
+/// counts for no role.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SpareStatus {
+    /// the node's name; empty where the node itself says it
+    #[prost(string, tag = "1")]
+    pub node: ::prost::alloc::string::String,
+    /// which it can become
+    #[prost(string, tag = "2")]
+    pub role: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "3")]
+    pub pid: u32,
+    /// it has done all of a start that needs no identity
+    #[prost(bool, tag = "4")]
+    pub ready: bool,
+    /// resident
+    #[prost(uint64, tag = "5")]
+    pub memory_bytes: u64,
+}
 /// Generated client implementations.
 pub mod role_host_client {
     #![allow(
@@ -2975,6 +2996,9 @@ pub struct Status {
     /// absent before the job runs, and from an older build
     #[prost(message, optional, tag = "190")]
     pub time_spent: ::core::option::Option<TimeSpent>,
+    /// processes that wait for a restart (`\[restart\] spares`)
+    #[prost(message, repeated, tag = "200")]
+    pub spares: ::prost::alloc::vec::Vec<SpareStatus>,
 }
 /// Where the job's time went, by the ledger of the effective training time: every instant is in one slice.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -6632,7 +6656,7 @@ pub struct ClockReply {
 pub struct NodeMessage {
     #[prost(
         oneof = "node_message::Body",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 90, 110"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 90, 110, 200"
     )]
     pub body: ::core::option::Option<node_message::Body>,
 }
@@ -6679,6 +6703,9 @@ pub mod node_message {
         LogRead(super::LogRead),
         #[prost(message, tag = "110")]
         Inspected(super::RoleInspected),
+        /// when they changed
+        #[prost(message, tag = "200")]
+        Spares(super::NodeSpares),
     }
 }
 /// Which node it is its certificate says.
@@ -6727,6 +6754,9 @@ pub struct NodeStanding {
     /// it knows InspectRole
     #[prost(bool, tag = "110")]
     pub inspects: bool,
+    /// it knows KeepSpares
+    #[prost(bool, tag = "200")]
+    pub keeps_spares: bool,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -6839,6 +6869,13 @@ pub struct DeviceReport {
     #[prost(uint64, repeated, tag = "3")]
     pub users: ::prost::alloc::vec::Vec<u64>,
 }
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NodeSpares {
+    #[prost(message, repeated, tag = "1")]
+    pub spares: ::prost::alloc::vec::Vec<SpareStatus>,
+}
 /// Nobody new is to come to it, and who is there is to move where he can.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -6860,7 +6897,7 @@ pub struct NodeLeave {
 pub struct LeaderMessage {
     #[prost(
         oneof = "leader_message::Body",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 90, 110, 60"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 90, 110, 200, 60"
     )]
     pub body: ::core::option::Option<leader_message::Body>,
 }
@@ -6906,6 +6943,9 @@ pub mod leader_message {
         /// to nodes that say they know it
         #[prost(message, tag = "110")]
         Inspect(super::InspectRole),
+        /// while the job is whole, to nodes that say they know it
+        #[prost(message, tag = "200")]
+        KeepSpares(super::KeepSpares),
         #[prost(message, tag = "60")]
         Lose(super::LoseNode),
     }
@@ -7048,6 +7088,27 @@ pub struct LogRead {
     /// why it cannot be read
     #[prost(string, tag = "4")]
     pub error: ::prost::alloc::string::String,
+}
+/// So many processes of each role are to wait on the node for a restart, and no others. A restart may take any of them;
+/// the order comes again when the job is whole again.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct KeepSpares {
+    /// of the job file that they read; 0: the first
+    #[prost(uint32, tag = "1")]
+    pub revision: u32,
+    #[prost(message, repeated, tag = "2")]
+    pub wanted: ::prost::alloc::vec::Vec<WantedSpares>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WantedSpares {
+    #[prost(string, tag = "1")]
+    pub role: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub count: u32,
 }
 /// The leader's secret was replaced: the node is to ask for another certificate, unless it has one by this authority.
 #[derive(serde::Serialize, serde::Deserialize)]

@@ -87,6 +87,7 @@ impl Driver {
         remote.renews = joined.standing.renews;
         remote.puts_shards = joined.standing.puts_shards;
         remote.inspects = joined.standing.inspects;
+        remote.keeps_spares = joined.standing.keeps_spares;
         remote.told.clear();
         self.nodes.link(node, joined.link, joined.orders);
         let remote = self.nodes.remote(node);

@@ -32,6 +32,8 @@ pub(super) struct Remote {
     pub puts_shards: bool,
     /// Whether it can look at what its processes do.
     pub inspects: bool,
+    /// Whether it can have spares.
+    pub keeps_spares: bool,
     link: Option<(LinkId, Orders)>,
     /// Whether it can be told to have another certificate made, and by which authority it was told over this link.
     renews: bool,
@@ -144,10 +146,11 @@ impl Remote {
         }
     }
 
-    /// Tells it to have these spares, once.
+    /// Tells it to have these spares, once. One of an earlier build has none: it would take the order for the end of its
+    /// stream.
     pub fn keep_spares(&mut self, revision: u32, wanted: Wanted) {
         let keeps = Some((revision, wanted));
-        if self.keeps == keeps || !self.is_linked() {
+        if self.keeps == keeps || !self.is_linked() || !self.keeps_spares {
             return;
         }
         let each = keeps.iter().flat_map(|(_, wanted)| wanted);
@@ -232,6 +235,7 @@ impl Hands for Remote {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use robust_shared::ids::Role;
     use tokio::sync::mpsc::unbounded_channel;
 
     #[test]
@@ -260,5 +264,22 @@ mod tests {
         assert_eq!(asked(&mut nodes), Err(former));
         nodes.remote(NodeId(1)).inspects = true;
         assert_eq!(asked(&mut nodes), Ok(()));
+    }
+
+    #[test]
+    fn a_node_is_told_once_of_its_spares_if_it_says_that_it_knows_them() {
+        let mut nodes = Nodes::default();
+        let (orders, mut told) = unbounded_channel();
+        nodes.link(NodeId(1), LinkId(10), orders);
+        let mut keep = |nodes: &mut Nodes, revision| {
+            let wanted = vec![(Role::Trainer, 2)];
+            nodes.remote(NodeId(1)).keep_spares(revision, wanted);
+            told.try_recv().is_ok()
+        };
+        assert!(!keep(&mut nodes, 1), "it is of an earlier build");
+        nodes.remote(NodeId(1)).keeps_spares = true;
+        assert!(keep(&mut nodes, 1));
+        assert!(!keep(&mut nodes, 1), "it knows");
+        assert!(keep(&mut nodes, 2), "the program may be another one");
     }
 }
