@@ -20,7 +20,7 @@ pub struct Leader {
 impl Leader {
     /// On a free loopback port, for who has this token, with a clock that is so much ahead.
     pub fn start(token: &str, ahead_ms: u64) -> Leader {
-        let runtime = super::fake::runtime();
+        let runtime = super::fake::server::runtime();
         let bind = || runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let (outer, listener) = (bind(), bind());
         let addr = outer.local_addr().unwrap();

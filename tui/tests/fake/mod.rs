@@ -1,9 +1,9 @@
 //! A Control server in the test's own process: answers what the test put into it.
-mod server;
+pub mod server;
 
 use robust_proto::v1;
 use robust_proto::v1::control_server::Control;
-pub use server::{Server, runtime};
+pub use server::Server;
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
