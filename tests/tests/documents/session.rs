@@ -187,14 +187,17 @@ fn wait(mut shell: Command) -> Option<ExitStatus> {
     None
 }
 
-/// Processes that a page started and did not end, but for those that are just ending.
+/// Processes that a page started and did not end, but for those that are just ending. Nobody is left when two looks in a
+/// row found nobody: a process that is just becoming another program has no environment to be known by.
 fn left_behind(home: &Path) -> Vec<(i32, String)> {
-    let start = Instant::now();
+    let (start, mut was_empty) = (Instant::now(), false);
     loop {
         let left = at_home(home);
-        if left.is_empty() || start.elapsed() > Duration::from_secs(10) {
+        let over = start.elapsed() > Duration::from_secs(10);
+        if over || was_empty && left.is_empty() {
             return left;
         }
+        was_empty = left.is_empty();
         std::thread::sleep(Duration::from_millis(50));
     }
 }
