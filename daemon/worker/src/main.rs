@@ -98,7 +98,7 @@ enum Kind {
 
 /// What a spare has done when it becomes a role.
 enum Prepared {
-    Trainer(trainer::Prepared),
+    Trainer(Box<trainer::Prepared>),
     Engine,
 }
 
@@ -118,7 +118,10 @@ fn main() {
 fn stand_by(spare: &Spare) -> anyhow::Result<u8> {
     let job = RoleArgs::read_job(&spare.job)?;
     let prepared = match spare.role {
-        Kind::Trainer => Prepared::Trainer(trainer::Prepared::new(job, &spare.snapshot_dir)?),
+        Kind::Trainer => {
+            let prepared = trainer::Prepared::new(job, &spare.snapshot_dir)?;
+            Prepared::Trainer(Box::new(prepared))
+        }
         Kind::Rollout | Kind::Hybrid => {
             rollout::prepare(&job)?;
             Prepared::Engine
@@ -136,7 +139,7 @@ fn execute(command: Command, started: Instant, spare: Option<Prepared>) -> anyho
     match command {
         Command::Trainer(process) => {
             let prepared = match spare {
-                Some(Prepared::Trainer(prepared)) => Some(prepared),
+                Some(Prepared::Trainer(prepared)) => Some(*prepared),
                 Some(Prepared::Engine) | None => None,
             };
             role(&process, started, |args, runtime, started| {

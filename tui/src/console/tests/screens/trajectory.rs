@@ -331,8 +331,8 @@ fn one_that_was_generated_again_from_its_prompt_is_read_from_there() {
 /// The last line of text that a frame shows.
 fn last_word(state: &State) -> String {
     let text = screen(state, 80, 24);
-    let words = text.lines().filter_map(|line| line.split("word").nth(1));
-    words.last().unwrap_or_default().trim().to_owned()
+    let mut words = text.lines().filter_map(|line| line.split("word").nth(1));
+    words.next_back().unwrap_or_default().trim().to_owned()
 }
 
 #[test]
