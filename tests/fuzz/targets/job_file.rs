@@ -25,7 +25,7 @@ fuzz_target!(|bytes: &[u8]| {
         3 => drill(text),
         4 => changes(text),
         5 => fault(text),
-        6 => drop(Expectation::parse(text, &["main", "clean"])),
+        6 => drop(Expectation::comparison(text, &["main", "clean"])),
         _ => words(text),
     }
 });
