@@ -1,4 +1,5 @@
 //! What an operator writes beside an incident: which texts are taken.
+use crate::printable;
 
 /// Characters of a note at most.
 pub const MOST_LETTERS: usize = 2_000;
@@ -48,10 +49,9 @@ pub fn checked(text: &str) -> Result<String, NoteError> {
     }
 }
 
-/// Control characters, ends of lines and paragraphs, and what turns the direction of the text after it.
+/// Control characters, ends of lines and paragraphs, what turns the direction of the text after it, and what is not seen.
 fn is_order(letter: char) -> bool {
-    letter.is_control()
-        || matches!(letter, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    letter != '\u{fffd}' && printable::character(letter) == '\u{fffd}'
 }
 
 #[cfg(test)]

@@ -1,14 +1,17 @@
 //! Text of others, such as a role's log or a model's answer: a terminal shows it and does nothing that it says.
 
-/// As one line: control characters, line ends among them, become U+FFFD.
+/// As one line: orders, line ends among them, become U+FFFD, as in [`character`].
 pub fn one_line(text: &str) -> String {
-    without_colours(text).replace(char::is_control, "\u{fffd}")
+    without_colours(text).chars().map(character).collect()
 }
 
-/// As lines: of the control characters only line ends and tabs stay.
+/// As lines: of the orders only line ends and tabs stay.
 pub fn lines(text: &str) -> String {
-    let obeyed = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
-    without_colours(text).replace(obeyed, "\u{fffd}")
+    let shown = |c: char| match c {
+        '\n' | '\t' => c,
+        c => character(c),
+    };
+    without_colours(text).chars().map(shown).collect()
 }
 
 /// One character of it, where there are no lines to be kept: those that are orders, also to write in the other direction or to

@@ -2,6 +2,7 @@
 //! the same.
 use crate::format::{bytes, millis, who};
 use robust_proto::v1::{InspectPart, InspectedProcess, InspectedThread, ProbeAnswer};
+use robust_shared::printable::one_line;
 
 /// The lines on an instance: itself, its processes, their threads with their stacks.
 pub fn lines(part: &InspectPart) -> Vec<String> {
@@ -34,15 +35,24 @@ fn of_process(process: &InspectedProcess, lines: &mut Vec<String>) {
     if !process.state.is_empty() {
         lines.push(of_whole(process));
     }
-    lines.extend(process.notes.iter().map(|note| format!("    {note}")));
+    lines.extend(
+        process
+            .notes
+            .iter()
+            .map(|note| format!("    {}", one_line(note))),
+    );
     for thread in &process.threads {
         of_thread(thread, lines);
     }
     let all = usize::try_from(process.thread_count).unwrap_or(usize::MAX);
     let hidden = all.saturating_sub(process.threads.len());
     if hidden > 0 {
+        let more = match hidden {
+            1 => "1 more thread".to_owned(),
+            n => format!("{n} more threads"),
+        };
         lines.push(format!(
-            "    {hidden} more threads, none of them busier than these"
+            "    {more}; of those that were looked at none is busier than these"
         ));
     }
 }
@@ -59,7 +69,7 @@ fn of_whole(process: &InspectedProcess) -> String {
         n => format!("{n} threads"),
     };
     let mut words = vec![
-        format!("  pid {} {}", process.pid, process.name),
+        format!("  pid {} {}", process.pid, one_line(&process.name)),
         state(&process.state),
         used,
         bytes(process.rss_bytes),
@@ -95,13 +105,18 @@ fn of_thread(thread: &InspectedThread, lines: &mut Vec<String>) {
     let line = format!(
         "    {:>7} {:<15} {} {:>9}  {}",
         thread.tid,
-        thread.name,
+        one_line(&thread.name),
         thread.state,
         latency(thread.cpu_us),
         thread.wchan
     );
     lines.push(line.trim_end().to_owned());
-    lines.extend(thread.frames.iter().map(|frame| format!("        {frame}")));
+    lines.extend(
+        thread
+            .frames
+            .iter()
+            .map(|frame| format!("        {}", one_line(frame))),
+    );
     if !thread.kernel.is_empty() {
         lines.push(format!("        kernel: {}", thread.kernel.join(", ")));
     }

@@ -149,7 +149,7 @@ fn text(t: &v1::Trajectory) -> String {
         text += &format!("turn {}\n{}", turn.index, spans(&turn.spans));
         text += &said(&words, Whose::Model(turn.index));
         if !turn.tool_call.is_empty() {
-            text += &format!("  tool    {} = {}\n", turn.tool_call, turn.tool_result);
+            text += &format!("  tool    {:?} = {:?}\n", turn.tool_call, turn.tool_result);
         }
         text += &said(&words, Whose::Tool(turn.index));
     }

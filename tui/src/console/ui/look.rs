@@ -1,6 +1,7 @@
 //! Glyphs and colours. Every state is also a word, so neither carries meaning alone.
 use crate::cli::ThemeName;
 use ratatui::style::{Color, Modifier, Style};
+use robust_shared::printable;
 
 /// How good a thing is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,7 +184,7 @@ impl Look {
             .map(|c| match c {
                 c if c.is_control() => ' ',
                 c if self.ascii && !c.is_ascii() => '?',
-                c => c,
+                c => printable::character(c),
             })
             .collect();
         let wide = |s: &str| ratatui::text::Span::raw(s).width();
