@@ -6,7 +6,7 @@
 //!              └──── its end, or nobody wants it any more ─────────► killed, reaped, its group removed
 //! ```
 //! A spare is taken at most once: who takes it has it out of the table first. It has no right until then, is nobody's to
-//! the controller, and ends with the daemon that started it, by the end of its socket.
+//! the controller, and ends with the daemon that started it, by the end of its socket, as soon as it has loaded.
 use super::proc_stat::ProcStat;
 use super::{Running, SpawnError, SpawnSpec};
 use robust_shared::ids::{Incarnation, Role};
@@ -15,6 +15,7 @@ use robust_shared::spare::{Handed, MOST_BYTES, READY, TAKEN};
 use robust_tree::{Group, GroupLimits};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::retry_on_intr;
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
     SocketType, recv, sendmsg, socketpair,
@@ -108,6 +109,8 @@ pub(super) struct Spares {
     /// Ends in a row of those that were never ready.
     failed: Vec<(Parked, u32)>,
     started: u64,
+    /// How often all were ended.
+    round: u64,
 }
 
 /// What becomes of the watching thread's word that a process ended.
@@ -123,6 +126,26 @@ impl Spares {
     pub fn next(&mut self) -> u64 {
         self.started += 1;
         self.started
+    }
+
+    /// How often all were ended: what was begun in an earlier one is not wanted any more.
+    pub fn round(&self) -> u64 {
+        self.round
+    }
+
+    /// Kills all, and whoever is still being started.
+    pub fn end_all(&mut self) {
+        self.round += 1;
+        self.end_others(&[]);
+    }
+
+    /// Kills all of a kind.
+    pub fn end_like(&mut self, parked: &Parked) {
+        let like = |spare: &mut Spare| spare.parked == *parked;
+        let all: Vec<Spare> = self.parked.extract_if(.., like).collect();
+        for spare in all {
+            self.end(spare);
+        }
     }
 
     /// How many of these are missing; none of a kind whose spares do not come up.
@@ -297,7 +320,7 @@ impl Spare {
             tv_sec: 0,
             tv_nsec: ANSWERS.subsec_nanos().into(),
         };
-        match poll(&mut ready, Some(&wait)) {
+        match retry_on_intr(|| poll(&mut ready, Some(&wait))) {
             Ok(0) => return Err(NotTaken::Silent),
             Ok(_) => {}
             Err(error) => return Err(NotTaken::Untold(error.into())),

@@ -476,7 +476,9 @@ impl Actor {
         }
     }
 
-    pub(super) fn kill_all(&self) {
+    pub(super) fn kill_all(&mut self) {
+        // None is started again before a leader says so.
+        self.spares.wait();
         self.launcher.end_spares();
         for number in self.memory.started.keys() {
             self.launcher.kill(Incarnation(*number));

@@ -39,11 +39,12 @@ impl Actor {
 
     /// Starts those that are missing, and tells the leader what changed.
     pub(super) fn look_after_spares(&mut self) {
-        if let (Some((revision, wanted)), Some(Ok(plan))) = (&self.spares.wanted, &self.plan)
-            // A revision of the job comes with the first life that reads it.
-            && self.state.job_revision(*revision).exists()
-        {
-            spares::keep(&self.launcher, plan, *revision, wanted);
+        if let (Some((revision, wanted)), Some(Ok(plan))) = (&self.spares.wanted, &self.plan) {
+            // A revision of the job comes with the first life that reads it. Spares of the one before can be none of it.
+            match self.state.job_revision(*revision).exists() {
+                true => spares::keep(&self.launcher, plan, *revision, wanted),
+                false => self.launcher.end_spares(),
+            }
         }
         let seen: Vec<_> = self.launcher.spares().iter().map(spares::shown).collect();
         if seen != self.spares.told && self.up.is_some() {

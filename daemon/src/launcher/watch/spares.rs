@@ -21,11 +21,15 @@ impl Launcher {
         let Ok(_only) = self.shared.keeping.try_lock() else {
             return;
         };
-        self.shared.spares().end_others(wanted);
+        let round = {
+            let mut spares = self.shared.spares();
+            spares.end_others(wanted);
+            spares.round()
+        };
         for (parked, count) in wanted {
             let missing = self.shared.spares().missing(parked, *count);
             for _ in 0..missing {
-                self.shared.start_spare(parked);
+                self.shared.start_spare(round, parked);
             }
         }
     }
@@ -35,9 +39,9 @@ impl Launcher {
         self.shared.spares().are(wanted)
     }
 
-    /// Kills all spares.
+    /// Kills all spares, those too that are being started.
     pub fn end_spares(&self) {
-        self.shared.spares().end_others(&[]);
+        self.shared.spares().end_all();
     }
 
     /// The spares that wait.
@@ -51,30 +55,48 @@ impl Shared {
         self.spares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn start_spare(&self, parked: &Parked) {
-        let number = self.spares().next();
-        if let Err(error) = self.begin_spare(number, parked) {
+    fn start_spare(&self, round: u64, parked: &Parked) {
+        let number = {
+            let mut spares = self.spares();
+            if spares.round() != round {
+                return;
+            }
+            spares.next()
+        };
+        if let Err(error) = self.begin_spare((number, round), parked) {
             let times = self.spares().failed(parked);
             tracing::warn!("a spare for {} is not started: {error}", parked.role.name());
             say_given_up(parked, times);
         }
     }
 
-    fn begin_spare(&self, number: u64, parked: &Parked) -> Result<(), SpawnError> {
+    fn begin_spare(&self, (number, round): (u64, u64), parked: &Parked) -> Result<(), SpawnError> {
         let spec = parked.spec(number);
         let (ours, its) = sockets()?;
         let group = self.groups.make(&spec)?;
         let (spawn::Started { pid, .. }, group) = self.begin(&spec, group, Some(&its))?;
-        let begun = self.begun(number, pid, group).map_err(|source| {
-            kill_and_reap(pid);
-            SpawnError::Watch { pid, source }
-        })?;
+        let begun = match self.begun(number, pid) {
+            Ok(begun) => Begun { group, ..begun },
+            Err(source) => {
+                kill_and_reap(pid);
+                if let Some(group) = group {
+                    self.groups.end(group, Instant::now());
+                }
+                return Err(SpawnError::Watch { pid, source });
+            }
+        };
         let spare = Spare::new(number, parked.clone(), begun, ours);
-        self.spares().add(spare);
+        let mut spares = self.spares();
+        match spares.round() == round {
+            true => spares.add(spare),
+            // All were ended while it was started.
+            false => spares.end(spare),
+        }
         Ok(())
     }
 
-    fn begun(&self, number: u64, pid: u32, group: Option<Group>) -> io::Result<Begun> {
+    /// In no group yet.
+    fn begun(&self, number: u64, pid: u32) -> io::Result<Begun> {
         let id = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let id = id.ok_or(io::ErrorKind::InvalidInput)?;
         let pidfd = pidfd_open(id, PidfdFlags::empty())?;
@@ -85,7 +107,7 @@ impl Shared {
             pidfd,
             pid: id,
             process: Running { pid, start_time },
-            group,
+            group: None,
         })
     }
 
@@ -104,8 +126,9 @@ impl Shared {
                         "{}: its spare, process {pid}, is ended: {why}",
                         spec.incarnation
                     );
-                    // The next one may be as slow, and a start waits no longer than one of them.
+                    // The others may be as slow: no start waits for a second one, nor does the next start.
                     if !matches!(why, NotTaken::Gone(_)) {
+                        self.spares().end_like(parked);
                         return None;
                     }
                 }
