@@ -30,7 +30,7 @@ fn act(request: v1::ForecastRequest) -> Result<Act, Status> {
         )),
         (0, false) => Ok(Act::Leave(leaves)),
         (_, false) => Err(wrong("a node that leaves is looked at alone")),
-        (MOST_ACTS.., true) => Err(wrong("these are too many acts to look at together")),
+        (n, true) if n > MOST_ACTS => Err(wrong("these are too many acts to look at together")),
         (_, true) => {
             let wishes = acts.into_iter().map(wish).collect::<Result<Vec<_>, _>>();
             wishes.map(Act::Ask)
@@ -120,7 +120,9 @@ impl ControlService {
         let turn = ONE.acquire().await.map_err(|_| ending())?;
         let (answer, answered) = oneshot::channel();
         self.tell(OperatorEvent::Copy { answer })?;
-        let copy = answered.await.map_err(|_| ending())?;
+        let none =
+            |_| Status::failed_precondition("nothing of the job runs here, so nothing lies ahead");
+        let copy = answered.await.map_err(none)?;
         let running = tokio::task::spawn_blocking(move || {
             let (core, now) = *copy;
             let forecast = forecast::of(&core, &act, &Measured::of(&core), now);
@@ -187,7 +189,7 @@ mod tests {
     fn nothing_too_much_and_both_at_once_are_refused() {
         let nothing = v1::ForecastRequest::default();
         let pause = || Asked::Pause(v1::PauseRequest {});
-        let many = asked(std::iter::repeat_with(pause).take(MOST_ACTS));
+        let many = asked(std::iter::repeat_with(pause).take(MOST_ACTS + 1));
         let both = v1::ForecastRequest {
             leaves: "node-b".to_owned(),
             ..asked([pause()])

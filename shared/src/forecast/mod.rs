@@ -62,9 +62,9 @@ pub struct Forecast {
     pub plan: Vec<String>,
     /// Whose processes are started anew, in order.
     pub restarts: Vec<InstanceId>,
-    /// Who has no slot afterwards.
+    /// Who has no slot afterwards, and had one.
     pub waiting: Vec<InstanceId>,
-    /// From the fault to its verdict; none without a fault.
+    /// From the first fault to its verdict; none without a fault.
     pub detect: Option<Duration>,
     /// From the verdict to the last new process's link.
     pub restart: Option<Duration>,
@@ -208,26 +208,35 @@ impl RunAhead<'_> {
         let mut without = self.world();
         let compared = seen && without.run_to(until, MOST_INPUTS);
         let usual = Account::of(without.core(), until);
+        // What comes anyway is no part of what it costs, however far that was looked ahead.
+        without.run_to(with.now(), MOST_INPUTS);
         let incidents: Vec<&Incident> =
             with.incidents().filter(|i| i.verdict >= self.now).collect();
         let first = incidents.first();
         let heard = with.heard().cloned().unwrap_or_default();
-        let moved_anyway = without.heard().map_or(0, |heard| heard.moved);
+        let anyway = without.heard().cloned().unwrap_or_default();
+        let repeated_anyway = without.core().steps_repeated();
+        let waited = self.core.homeless();
         let restarts = heard.started;
         Forecast {
             plan: words::plan(act, replies, &incidents),
-            waiting: with.core().homeless(),
+            waiting: with
+                .core()
+                .homeless()
+                .into_iter()
+                .filter(|id| !waited.contains(id))
+                .collect(),
             detect: first.map(|i| i.detect()),
             restart: first.and_then(|i| i.restart()),
             reconnect: first.and_then(|i| i.reconnect()),
             whole: whole.map(|at| at.since(self.now)),
             looked,
             stall: compared.then(|| mine.stalls(&usual)),
-            steps_again: with.core().steps_repeated() - self.core.steps_repeated(),
-            moved: heard.moved.saturating_sub(moved_anyway),
-            again: heard.again,
-            thrown_away: heard.thrown_away,
-            set_aside: heard.set_aside,
+            steps_again: with.core().steps_repeated().saturating_sub(repeated_anyway),
+            moved: heard.moved.saturating_sub(anyway.moved),
+            again: heard.again.saturating_sub(anyway.again),
+            thrown_away: heard.thrown_away.saturating_sub(anyway.thrown_away),
+            set_aside: heard.set_aside.saturating_sub(anyway.set_aside),
             ettr_lost: compared.then(|| mine.loses(&usual)),
             ends: match with.outcome() {
                 Some(Outcome::Failed { reason }) => Some(reason.clone()),
