@@ -152,6 +152,7 @@ pub(super) fn inside_with(running: Running, look: Look, path: &OsStr) -> Vec<Ins
     }
     let left_out = pids.len().saturating_sub(MOST_PROCESSES);
     pids.truncate(MOST_PROCESSES);
+    let born: Vec<Option<u64>> = pids.iter().map(|pid| start_of(*pid)).collect();
     let before: Vec<Clocks> = pids
         .iter()
         .map(|pid| Clocks::read(*pid, deadline))
@@ -161,9 +162,10 @@ pub(super) fn inside_with(running: Running, look: Look, path: &OsStr) -> Vec<Ins
     let looked = looked.map(|(pid, before)| process(*pid, before, deadline));
     let mut looked: Vec<InspectedProcess> = looked.collect();
     let hosts = looked.len() > 1;
-    for process in &mut looked {
-        // A shim keeps the link, and what matters is what it hosts.
-        if !(hosts && process.pid == running.pid) {
+    for (process, born) in looked.iter_mut().zip(born) {
+        // A shim keeps the link, and what matters is what it hosts. A number that is another one's by now is left alone.
+        let is_wanted = !(hosts && process.pid == running.pid);
+        if is_wanted && born.is_some() && start_of(process.pid) == born {
             add_stacks(process, look, deadline, path);
         }
     }
@@ -172,6 +174,12 @@ pub(super) fn inside_with(running: Running, look: Look, path: &OsStr) -> Vec<Ins
         first.notes.push(text);
     }
     looked
+}
+
+/// When a process was started, which tells it from a later one of its number.
+fn start_of(pid: u32) -> Option<u64> {
+    let stat = ProcStat::read(pid);
+    stat.ok().map(|stat| stat.start_time)
 }
 
 /// What the threads of a process had used at a moment.

@@ -3,7 +3,6 @@ use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use robust_proto::v1;
 use robust_shared::ids::TrajectoryId;
-use tokio_stream::StreamExt as _;
 
 /// A trajectory, as it is now.
 #[derive(Clone, Debug)]
@@ -72,8 +71,8 @@ async fn all(
     let mut client = endpoint.connect().await?;
     let mut stream = endpoint.ask(client.trajectories(request)).await?;
     let mut all = Vec::new();
-    while let Some(next) = stream.next().await {
-        all.push(next.map_err(|s| CliError::from_status(&s, &endpoint.place()))?);
+    while let Some(next) = endpoint.next(&mut stream).await? {
+        all.push(next);
     }
     Ok(all)
 }

@@ -58,8 +58,8 @@ impl Inside {
         let left = common.drawn.left();
         match code {
             KeyCode::Esc | KeyCode::Enter | KeyCode::Char('q') => return vec![Effect::Close],
-            KeyCode::Char('i') => return open(self.asked.clone(), common),
-            KeyCode::Char('p') => return open(Asked::Answers, common),
+            KeyCode::Char('i') => return self.ask(self.asked.clone(), common),
+            KeyCode::Char('p') => return self.ask(Asked::Answers, common),
             KeyCode::Down | KeyCode::Char('j') => self.first += left.min(1),
             KeyCode::PageDown => self.first += left.min(PAGE),
             KeyCode::End | KeyCode::Char('G') => self.first += left,
@@ -69,6 +69,14 @@ impl Inside {
             _ => {}
         }
         Vec::new()
+    }
+
+    /// Once: what is asked already is waited for.
+    fn ask(&self, asked: Asked, common: &Common) -> Vec<Effect> {
+        match self.found.is_none() && asked == self.asked {
+            true => Vec::new(),
+            false => open(asked, common),
+        }
     }
 
     fn title(&self) -> String {
@@ -81,7 +89,7 @@ impl Inside {
     /// As broad as there is room.
     fn lines(&self, room: usize) -> Vec<String> {
         match &self.found {
-            None => vec!["asked; an answer comes within a few seconds ..".to_owned()],
+            None => vec!["asked; an answer comes within 16 s ..".to_owned()],
             Some(Err(why)) => wrapped(why, room),
             Some(Ok(lines)) => lines.iter().flat_map(|line| broken(line, room)).collect(),
         }
