@@ -8,7 +8,8 @@
 use crate::store::StoredTrajectory;
 use robust_shared::job::Job;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokenizers::Tokenizer;
 
@@ -27,14 +28,10 @@ pub struct Texts(Arc<Inner>);
 struct Inner {
     /// None: the job names no tokenizer.
     path: Option<PathBuf>,
-    read: Mutex<Read>,
-}
-
-#[derive(Debug, Default)]
-struct Read {
-    tokenizer: Option<Arc<Tokenizer>>,
+    /// Held while it is read, which takes seconds for a large vocabulary.
+    tokenizer: Mutex<Option<Arc<Tokenizer>>>,
     /// How often it was asked for.
-    times: u64,
+    times: AtomicU64,
 }
 
 impl Texts {
@@ -46,7 +43,8 @@ impl Texts {
         };
         Self(Arc::new(Inner {
             path,
-            read: Mutex::default(),
+            tokenizer: Mutex::default(),
+            times: AtomicU64::default(),
         }))
     }
 
@@ -69,34 +67,30 @@ impl Texts {
 
     /// Lets go of the tokenizer unless somebody asks for text again for a while.
     pub async fn let_go_when_idle(self) {
-        let times = {
-            let mut read = self.read();
-            read.times += 1;
-            read.times
-        };
+        let times = self.0.times.fetch_add(1, Ordering::Relaxed) + 1;
         tokio::time::sleep(KEPT).await;
-        let mut read = self.read();
-        if read.times == times {
-            read.tokenizer = None;
+        if self.0.times.load(Ordering::Relaxed) != times {
+            return;
         }
-    }
-
-    fn read(&self) -> MutexGuard<'_, Read> {
-        self.0.read.lock().unwrap_or_else(PoisonError::into_inner)
+        // Where it is being read somebody asks for it, and comes here after this.
+        if let Ok(mut tokenizer) = self.0.tokenizer.try_lock() {
+            *tokenizer = None;
+        }
     }
 
     fn tokenizer(&self) -> Result<Arc<Tokenizer>, String> {
         let Some(path) = &self.0.path else {
             return Err("the job names no tokenizer".to_owned());
         };
-        let mut read = self.read();
-        if let Some(tokenizer) = &read.tokenizer {
+        let kept = &self.0.tokenizer;
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tokenizer) = &*kept {
             return Ok(Arc::clone(tokenizer));
         }
         let tokenizer = Tokenizer::from_file(path)
             .map_err(|why| format!("tokenizer {}: {why}", path.display()))?;
         let tokenizer = Arc::new(tokenizer);
-        read.tokenizer = Some(Arc::clone(&tokenizer));
+        *kept = Some(Arc::clone(&tokenizer));
         Ok(tokenizer)
     }
 }
@@ -279,7 +273,7 @@ mod tests {
     async fn a_tokenizer_that_nobody_asks_for_is_let_go() {
         let dir = tempfile::tempdir().unwrap();
         let texts = of_bytes(&dir);
-        let is_held = || texts.read().tokenizer.is_some();
+        let is_held = || texts.0.tokenizer.lock().unwrap().is_some();
         let first = tokio::spawn(texts.clone().let_go_when_idle());
         let _ = pieces(&texts, &[0], 0);
         tokio::time::sleep(KEPT / 2).await;

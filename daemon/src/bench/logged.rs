@@ -10,6 +10,7 @@ use robust_remote::Remote;
 use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::runtime::Runtime;
 use tokio::sync::Mutex;
 
@@ -46,7 +47,9 @@ impl Site {
         let logging = Logging::default();
         let around = |commit| logging.around(commit);
         let (store, _) = Store::open_with(state.root(), Options::default(), around)?;
-        let run = format!("{}-{name}", std::process::id());
+        // In containers process numbers come again.
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let run = format!("{}-{name}", since.unwrap_or_default().as_micros());
         let log = GroupLog::new(&self.remote, "bench", &run);
         let mut carried = Carried::new(&state, None, store.files()?);
         self.runtime.block_on(async {

@@ -22,7 +22,7 @@ pub struct Identity {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Document {
     version: u32,
-    /// The same whenever and by whomever it is sent.
+    /// Of an incident the same whenever and by whomever it is sent; of an alarm for as long as one daemon leads.
     id: String,
     event: &'static str,
     job: String,
