@@ -213,7 +213,7 @@ mod tests {
        4711 python3         S   3.20 ms  futex_wait
         step (train.py:12)
         kernel: futex_wait, do_syscall_64
-    499 more threads, none of them busier than these";
+    499 more threads; of those that were looked at none is busier than these";
         assert_eq!(text, expected);
     }
 
