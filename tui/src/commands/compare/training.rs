@@ -78,9 +78,7 @@ fn rows(pairs: &[Pair]) -> Vec<Row> {
         let (a, b) = means(&told);
         Row::new(name.replace('_', " "), unit(name), a, b)
     };
-    let rows = of_steps.map(row);
-    rows.filter(|row| row.a.is_some() || row.b.is_some())
-        .collect()
+    of_steps.map(row).filter(Row::is_told).collect()
 }
 
 /// Over the steps at which both tell the figure; where one never does, that of the other over those at which it does.
