@@ -118,7 +118,8 @@ impl Figures {
     }
 }
 
-fn median(values: &[f64]) -> Option<f64> {
+/// The median, of an even number the lower of the two in the middle; none of none.
+pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len().checked_sub(1)? / 2).copied()

@@ -70,6 +70,33 @@ fn assert_told(report: &Value, page: &str, incident: &Value) {
     }
 }
 
+/// Its state directory, which nobody serves, compared with a report of it.
+fn assert_is_the_same_run(daemon: &Daemon, report: &Value) {
+    let file = daemon.state_dir().join("report.json");
+    std::fs::write(&file, report.to_string()).unwrap();
+    let folder = daemon.state_dir();
+    let (folder, file) = (folder.to_str().unwrap(), file.to_str().unwrap());
+    let compared = daemon.json(&["compare", folder, file]);
+    assert_eq!(compared["a"]["state"], "not running", "{compared}");
+    assert_eq!(compared["job_file"], serde_json::json!([]), "{compared}");
+    let last = report["step_lines"].as_array().unwrap().last().unwrap();
+    assert_eq!(compared["common_steps"]["last"], last["step"], "{compared}");
+    let sections = compared["sections"].as_array().unwrap();
+    for section in ["run", "time", "incidents", "at_last_common_step"] {
+        let found = sections.iter().find(|s| s["name"] == section).unwrap();
+        let rows = found["rows"].as_array().unwrap();
+        assert!(!rows.is_empty(), "{section} of {compared}");
+        for row in rows {
+            assert_eq!(row["a"], row["b"], "{row} in {section} of {compared}");
+        }
+    }
+    let groups = compared["incidents"].as_array().unwrap();
+    let of_trainer = groups.iter().find(|group| group["role"] == "trainer");
+    assert_eq!(of_trainer.unwrap()["rule"], "exit", "{compared}");
+    // What was started to read it has ended.
+    assert_eq!(daemon.ctl(&["status"]).status.code(), Some(3));
+}
+
 #[test]
 fn a_run_with_a_fault_gives_a_page_with_the_incident_and_so_does_its_state_directory_later() {
     let mut daemon = Daemon::start(&JobFile::small().set("job", "steps", 400));
@@ -111,6 +138,8 @@ fn a_run_with_a_fault_gives_a_page_with_the_incident_and_so_does_its_state_direc
         d.ctl(&["status"]).status.success()
     });
     let later = page(&daemon, &path);
-    assert_told(&daemon.json(&["report"]), &later, &incident);
+    let report = daemon.json(&["report"]);
+    assert_told(&report, &later, &incident);
     drop(shown);
+    assert_is_the_same_run(&daemon, &report);
 }

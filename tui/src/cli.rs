@@ -38,7 +38,7 @@ pub use inspect::{InspectArgs, ProbeArgs};
 pub use logs::LogsArgs;
 pub use man::ManArgs;
 pub use pause::PauseArgs;
-pub use read::{EventsArgs, ReportArgs, RulesArgs, StatusArgs, WatchArgs};
+pub use read::{CompareArgs, EventsArgs, ReportArgs, RulesArgs, StatusArgs, WatchArgs};
 pub use restart::{RestartArgs, RestartTarget};
 pub use roles::RolesArgs;
 pub use run::RunArgs;
@@ -147,6 +147,8 @@ pub enum Command {
     Drill(DrillArgs),
     /// Summarise the run
     Report(ReportArgs),
+    /// Two runs side by side: speed, time lost, incidents, restarts, training at the same steps, what differs in their job files
+    Compare(CompareArgs),
     /// Write the series of the run for TensorBoard or MLflow, once or while it runs
     #[command(subcommand)]
     Export(ExportCommand),

@@ -60,9 +60,9 @@ impl ExitCode {
                 "refused by the daemon or by Slurm (the reason is printed); a protected job without --i-know"
             }
             Self::Protocol => "protocol error: daemon and robustctl do not understand each other",
-            Self::HungUp => "a drill was ended by SIGHUP",
-            Self::Interrupted => "a drill, `run` or `doctor` was ended by SIGINT",
-            Self::Terminated => "a drill or `run` was ended by SIGTERM",
+            Self::HungUp => "a drill or `compare` was ended by SIGHUP",
+            Self::Interrupted => "a drill, `run`, `doctor` or `compare` was ended by SIGINT",
+            Self::Terminated => "a drill, `run` or `compare` was ended by SIGTERM",
         }
     }
 }

@@ -77,8 +77,26 @@ fn assemble(
         reason: status.reason.clone(),
         hosted: status.hosted.clone(),
         promises: status.promises.clone(),
+        time_spent: status.time_spent.clone().map(whole_job),
+        trajectories_set_aside: Some(status.trajectories_set_aside),
+        trajectories_discarded: Some(status.trajectories_discarded),
+        steps_repeated: Some(status.steps_repeated),
+        restarts_planned: restarts_planned(&status.roles),
         ..Default::default()
     }
+}
+
+/// Of the account of the time what is of the whole job: shorter windows end now, not with the run.
+fn whole_job(mut spent: v1::TimeSpent) -> v1::TimeSpent {
+    spent.windows.retain(|window| window.name == "job");
+    spent.stretches.clear();
+    spent
+}
+
+/// Restarts without a fault; none where nothing is known of the instances, as of a job that is not begun again.
+fn restarts_planned(roles: &[v1::RoleStatus]) -> Option<u64> {
+    let planned = roles.iter().map(|role| u64::from(role.restarts_planned));
+    (!roles.is_empty()).then(|| planned.sum())
 }
 
 /// The lines of the first steps after this one, or of the newest, in order, of a job that began then (Unix ms).
@@ -195,6 +213,35 @@ mod tests {
             assemble(&[], Vec::new(), &status("failed"), 4).duration_s,
             59.0
         );
+    }
+
+    #[test]
+    fn time_spent_is_told_of_the_whole_job_and_planned_restarts_where_instances_are_known() {
+        let window = |name: &str| v1::TimeWindow {
+            name: name.to_owned(),
+            ..Default::default()
+        };
+        let role = |restarts_planned| v1::RoleStatus {
+            restarts_planned,
+            ..Default::default()
+        };
+        let known = v1::Status {
+            time_spent: Some(v1::TimeSpent {
+                windows: vec![window("5m"), window("job")],
+                stretches: vec![v1::TimeStretch::default()],
+            }),
+            trajectories_set_aside: 2,
+            roles: vec![role(1), role(3)],
+            ..status("running")
+        };
+        let told = assemble(&[], Vec::new(), &known, 4);
+        let spent = told.time_spent.unwrap();
+        assert_eq!(spent.windows, [window("job")]);
+        assert!(spent.stretches.is_empty());
+        assert_eq!(told.trajectories_set_aside, Some(2));
+        assert_eq!(told.restarts_planned, Some(4));
+        let unknown = assemble(&[], Vec::new(), &status("starting"), 4);
+        assert_eq!((unknown.time_spent, unknown.restarts_planned), (None, None));
     }
 
     #[test]

@@ -3588,6 +3588,18 @@ pub struct Report {
     pub hosted: ::prost::alloc::vec::Vec<HostedRole>,
     #[prost(message, repeated, tag = "151")]
     pub promises: ::prost::alloc::vec::Vec<Promise>,
+    /// As in Status, of the whole job. Absent: an earlier build made the report, or it is not known.
+    #[prost(message, optional, tag = "310")]
+    pub time_spent: ::core::option::Option<TimeSpent>,
+    #[prost(uint64, optional, tag = "311")]
+    pub trajectories_set_aside: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "312")]
+    pub trajectories_discarded: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "313")]
+    pub steps_repeated: ::core::option::Option<u64>,
+    /// of all instances that there are
+    #[prost(uint64, optional, tag = "314")]
+    pub restarts_planned: ::core::option::Option<u64>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

@@ -1,4 +1,4 @@
-//! Options of the commands that only look: `status`, `watch`, `events`, `rules`, `report`.
+//! Options of the commands that only look: `status`, `watch`, `events`, `rules`, `report`, `compare`.
 use super::values::seconds;
 use clap::Args as ClapArgs;
 use std::path::PathBuf;
@@ -66,4 +66,19 @@ pub struct ReportArgs {
     /// Curves with ASCII only [default: when LC_ALL, LC_CTYPE or LANG is not UTF-8]
     #[arg(long)]
     pub ascii: bool,
+}
+
+/// Options of `compare`.
+#[derive(Debug, ClapArgs)]
+pub struct CompareArgs {
+    /// A run: its state directory (it may be over), a file that `report --json` wrote, HOST:PORT of a daemon whose token is
+    /// in the state directory, or the name of a context
+    #[arg(value_name = "A")]
+    pub a: String,
+    /// The run it is compared with, likewise; differences are B less A, ratios B by A
+    #[arg(value_name = "B")]
+    pub b: String,
+    /// Steps that means are taken over: the last ones that both runs have
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub last: u32,
 }

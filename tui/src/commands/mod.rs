@@ -5,6 +5,7 @@ mod bench;
 mod ca;
 mod ca_site;
 mod ckpt;
+mod compare;
 mod control;
 mod doctor;
 mod drill;
@@ -75,6 +76,9 @@ pub async fn run(args: Args) -> Result<(), CliError> {
     if let Command::Doctor(args) = &command {
         return doctor::run(args, &global).await;
     }
+    if let Command::Compare(args) = &command {
+        return compare::run(args, &global).await;
+    }
     if let Command::Ckpt(command) = &command {
         return ckpt::run(command, &global).await;
     }
@@ -122,6 +126,7 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         | Command::Completions { .. }
         | Command::Bench(_)
         | Command::Ckpt(_)
+        | Command::Compare(_)
         | Command::Doctor(_)
         | Command::Drill(_)
         | Command::Man(_)

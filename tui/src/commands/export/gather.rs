@@ -32,8 +32,20 @@ pub struct Told {
 /// All of a run.
 pub async fn whole(endpoint: &Endpoint, client: &mut Client) -> Result<Told, CliError> {
     let mut report = report(endpoint, client).await?;
+    let newest = std::mem::take(&mut report.step_lines);
+    let lines = every_line(endpoint, client, newest).await?;
+    let history = history(client, endpoint, CELLS).await?;
+    Ok(told(report, lines, &history))
+}
+
+/// The lines of all steps of a run, of whose report these are.
+pub async fn every_line(
+    endpoint: &Endpoint,
+    client: &mut Client,
+    newest: Vec<v1::StepLine>,
+) -> Result<Vec<v1::StepLine>, CliError> {
     // What a daemon of an earlier build has: the newest ones.
-    let mut lines = std::mem::take(&mut report.step_lines);
+    let mut lines = newest;
     let mut last = 0;
     while let Some(next) = page(endpoint, client, last).await? {
         if last == 0 {
@@ -43,8 +55,7 @@ pub async fn whole(endpoint: &Endpoint, client: &mut Client) -> Result<Told, Cli
         last = line.step;
         lines.extend(next);
     }
-    let history = history(client, endpoint, CELLS).await?;
-    Ok(told(report, lines, &history))
+    Ok(lines)
 }
 
 async fn report(endpoint: &Endpoint, client: &mut Client) -> Result<v1::Report, CliError> {

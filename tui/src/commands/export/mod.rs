@@ -10,10 +10,12 @@
 mod files;
 mod gather;
 mod mlflow;
-mod series;
+pub mod series;
 mod tensorboard;
 #[cfg(test)]
 mod tests;
+
+pub use gather::every_line;
 
 use super::watch::reconnect;
 use super::{put, put_json};

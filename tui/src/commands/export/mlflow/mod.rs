@@ -8,12 +8,15 @@
 //!                    /tags/NAME
 //!                    /artifacts/incidents.md
 //! ```
-//! The run's number comes from the job's name and begin: an export that is made again writes the same files.
+//! The run's number comes from the job's name and begin: an export that is made again writes the same files. Of two at
+//! the same time one would put its points behind those of the other, so that who writes a run holds a lock on its folder.
+mod lock;
 mod meta;
 
 use super::gather::Told;
 use super::series::{INCIDENTS, SHARES, STEPS, Series};
 use super::{Board, files};
+use lock::Lock;
 use meta::{Experiment, Run};
 use robust_proto::v1;
 use std::collections::BTreeSet;
@@ -30,6 +33,8 @@ pub struct Store {
     root: PathBuf,
     /// The folder of the run that was written last.
     run: Option<PathBuf>,
+    /// Of that folder.
+    lock: Option<Lock>,
 }
 
 impl Store {
@@ -38,6 +43,7 @@ impl Store {
         Self {
             root: root.to_owned(),
             run: None,
+            lock: None,
         }
     }
 }
@@ -49,6 +55,8 @@ impl Board for Store {
         let experiment = Experiment::of(&root, told)?;
         let run = Run::of(&root, &experiment.experiment_id, told)?;
         let folder = root.join(&experiment.experiment_id).join(&run.run_id);
+        std::fs::create_dir_all(&folder)?;
+        self.lock = Some(Lock::of(&folder, self.lock.take())?);
         for below in ["params", "tags", "artifacts", "metrics"] {
             std::fs::create_dir_all(folder.join(below))?;
         }

@@ -138,3 +138,26 @@ fn keys_whose_files_would_have_the_same_name_replace_none_of_each_other() {
     assert_eq!(values, ["1", "2"]);
     assert_eq!(files["params/a_b"], "1");
 }
+
+#[test]
+fn of_two_that_write_a_run_one_waits_until_the_other_has_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut first, mut second) = (Store::new(dir.path()), Store::new(dir.path()));
+    let folder = first.whole(&run(2)).unwrap();
+    let refused = second.whole(&run(3)).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
+    assert!(refused.to_string().contains("another `robustctl export`"));
+    let mut later = run(4);
+    later.points.drain(..2);
+    first.more(&later).unwrap();
+    // Who holds it writes all of it again as well.
+    first.whole(&run(4)).unwrap();
+    drop(first);
+    second.whole(&run(5)).unwrap();
+    let files = tree(&folder);
+    let steps: Vec<_> = files["metrics/train/reward"]
+        .lines()
+        .map(|line| line.rsplit(' ').next().unwrap())
+        .collect();
+    assert_eq!(steps, ["1", "2", "3", "4", "5"]);
+}
