@@ -24,10 +24,7 @@ mod traj;
 mod tui;
 mod values;
 
-pub use bench::{
-    BenchCommand, BenchConsoleArgs, BenchHostingArgs, BenchStateArgs, BenchStoreArgs,
-    BenchWeightsArgs,
-};
+pub use bench::BenchArgs;
 pub use ca::{CaCommand, InitCaArgs, IssueCaArgs};
 pub use ckpt::{CkptCommand, RemoteArgs};
 pub use doctor::DoctorArgs;
@@ -55,7 +52,7 @@ pub use store::StoreCommand;
 pub use token::{TTL_OF_NODE, TTL_OF_PERSON, TokenCommand};
 pub use traj::{TrajCommand, TrajFilter, TrajFormat};
 pub use tui::{PictureArgs, ThemeName, TuiArgs};
-pub use values::Who;
+pub use values::{Who, seconds};
 
 use crate::error::{CliError, ExitCode};
 use clap::{Args as ClapArgs, Parser, Subcommand};
@@ -186,9 +183,8 @@ pub enum Command {
     /// Stored trajectories: list, show, export as JSON lines or Parquet
     #[command(subcommand)]
     Traj(TrajCommand),
-    /// Measure on this machine, beside what else can do the same
-    #[command(subcommand)]
-    Bench(BenchCommand),
+    /// Measure on this machine, beside what else can do the same: starts robust-bench where it is installed
+    Bench(BenchArgs),
     /// The store: check everything in it against its digests and itself
     #[command(subcommand)]
     Store(StoreCommand),
