@@ -30,16 +30,18 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const AFTER: &str = "\
 Exit codes:
-  0    measured; a goal that was missed, or a part that was left out, is in the result
+  0    measured; a goal that was missed or a part that was left out is in the result
   1    it could not be measured
-  2    wrong usage, or a program or a file is missing
+  2    wrong usage; a program, a file or a folder is missing
   3    the daemon that was started cannot be reached
-  4    the daemon refused
-  5    a program's answer was not understood
-  129  ended by SIGHUP, 130 by SIGINT, 143 by SIGTERM (hosting: what it had started was ended too)
+  4    the daemon that was started refused
+  5    what a program answered cannot be understood
+  129  `hosting` was ended by SIGHUP
+  130  `hosting` was ended by SIGINT
+  143  `hosting` was ended by SIGTERM
 
 Programs that are measured are those beside this one, or of the folder that ROBUST_PROGRAMS names.
-Measure with a release build, on a machine that does nothing else: the load stands beside every figure.";
+Measure with a release build, on a machine that does nothing else: its load stands beside every figure.";
 
 /// Measures RobustRL on this machine, beside what else can do the same.
 #[derive(Debug, Parser)]
