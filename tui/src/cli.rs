@@ -61,6 +61,7 @@ use std::path::PathBuf;
 
 const AFTER_EXIT_CODES: &str = "\
 `run` without --detach ends with the exit code of robustd (robustd --help), 0 when the job completed.
+`bench` ends with the exit code of robust-bench (robust-bench --help), 2 when that is not installed.
 
 Without --state-dir or --connect the local daemon is looked for in $ROBUST_STATE_DIR,
 else $XDG_RUNTIME_DIR/robust, else $XDG_STATE_HOME/robust, else ~/.local/state/robust.";
