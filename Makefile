@@ -7,7 +7,7 @@
 # make test [SLOW=all]   set up, run every test but the slow ones, or those too; says at its end which of them did not run here, and why
 # make test-kubernetes   the manifests for Kubernetes on a real control plane, built first from Debian's source (five minutes, once)
 # make python  a python with torch, for trainers written with it on a processor (0.6 GB, once)
-# make build  set up, build robustd, robustctl and robust-worker in release mode (V=1: with cargo's own lines)
+# make build  set up, build all programs in release mode, robust-bench too, which measures and is not installed (V=1: with cargo's own lines)
 # make fuzz-smoke [FUZZ_SECONDS=120]   inputs from outside, mutated: each fuzz target for two minutes; make fuzz   for an hour
 # make dist   a tarball and a .deb with all that they need, in target/dist; make dist-test   tries them in a chroot
 # make sbom   what the programs are made of, as CycloneDX, in target/dist
@@ -22,7 +22,8 @@ PREFIX ?= /usr/local
 PROGRAMS := robustd robustctl robust-worker robust-shim robust-calc robust-weights
 # The demo needs no program that stands beside one of yours, nor the one that measures.
 DEMO_BINS := -p robustd -p robustctl -p robust-worker
-BINS := $(DEMO_BINS) -p robust-shim -p robust-weights
+# robust-bench is none of PROGRAMS: it measures, and is neither installed nor packed.
+BINS := $(DEMO_BINS) -p robust-shim -p robust-weights -p robust-bench
 
 .PHONY: all setup setup-tests python build man install demo demo-vllm demo-sglang demo-torch demo-environment demo-own-loop demo-torch-vllm demo-trl test test-trl test-kubernetes test-engines test-device test-upgrade test-fast soak soak-ha asan fuzz fuzz-smoke bench bench-ha bench-load bench-engines dist dist-test sbom fmt lint doc docs deny advisories clean
 

@@ -44,15 +44,15 @@ parts = [subprocess.check_output([ctl, "sim", part, "--json"]) for part in ("pap
 both = json.loads(parts[0]) | json.loads(parts[1]) | {"load": os.getloadavg()[0]}
 json.dump(both, open(out, "w"), indent=1)
 EOT
-"$bin/robustctl" bench state --out "$out/state.json"
-"$bin/robustctl" bench weights --out "$out/weights.json"
+"$bin/robust-bench" state --out "$out/state.json"
+"$bin/robust-bench" weights --out "$out/weights.json"
 # What weights on their way cost an engine that generates; an example, for no program has both.
 for road in "" --tls; do
   cargo run --locked --release --quiet -p robust-worker --example beside_generation -- --out "$out/weights.json" $road
 done
-"$bin/robustctl" bench console --out "$out/console.json"
+"$bin/robust-bench" console --out "$out/console.json"
 scripts/bench_hosting.sh "$bin" "$out/hosting.json"
-"$bin/robustctl" bench store --out "$out/store.json"
+"$bin/robust-bench" store --out "$out/store.json"
 # A test, in the tests' profile: it fails, and this script with it, if anything is lost.
 ROBUST_CRASH_JSON="$(cd "$out" && pwd)/crash.json" cargo test --locked --quiet -p robustd --test robustd \
   whoever_is_killed_at_whatever_point

@@ -56,7 +56,7 @@ for step in range(1, steps + 1):
 
 
 def figure(values):
-    """As `robustctl bench weights` writes one."""
+    """As `robust-bench weights` writes one."""
     load = os.getloadavg()[0]
     return {"median": statistics.median(values), "min": min(values), "max": max(values), "all": values, "load": load}
 

@@ -46,7 +46,7 @@ class Unavailable(Exception):
 
 
 def figure(values):
-    """As `robustctl bench weights` writes one."""
+    """As `robust-bench weights` writes one."""
     load = os.getloadavg()[0]
     return {"median": statistics.median(values), "min": min(values), "max": max(values), "all": values, "load": load}
 

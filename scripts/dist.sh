@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Packs the programs in DIR (first argument) into OUT (second): a tarball that runs where it is unpacked, a .deb, and a
 # list of what they are made of (scripts/sbom.sh). Both packages bring libtorch's processor part along; the tarball UCX's
-# too, without its modules for RDMA, for which the .deb takes the system's libucx0.
+# too, without its modules for RDMA, for which the .deb takes the system's libucx0. robust-bench, which measures, is in neither.
 #   scripts/dist.sh target/release target/dist
 set -euo pipefail
 cd "$(dirname "$0")/.."

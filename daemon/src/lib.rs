@@ -7,7 +7,6 @@
 //!            └───────► store, ckpt (durable)
 //! ```
 pub mod audit;
-pub mod bench;
 pub mod ckpt;
 pub mod cli;
 pub mod control;
@@ -20,7 +19,7 @@ pub mod grouplog;
 pub mod grpc;
 pub mod ha;
 pub mod incidents;
-mod known;
+pub mod known;
 pub mod launcher;
 pub mod leases;
 pub mod links;

@@ -143,9 +143,10 @@ fn measure(kind: Kind, count: usize, logs: Option<&Path>) -> Option<Value> {
 fn appends() -> Option<Value> {
     let etcd = Cluster::start(3, Wire::Plain)?;
     let folder = tempfile::tempdir().expect("a folder for the log");
-    let measured = Command::new(bin("robustd"))
+    let measured = Command::new(bin("robust-bench"))
         .args([
-            "bench-store",
+            "store",
+            "--json",
             "--only",
             "appends",
             "--rounds",
@@ -156,7 +157,7 @@ fn appends() -> Option<Value> {
         .args(["--ha-etcd", &etcd.endpoints().join(",")])
         .stderr(Stdio::inherit())
         .output()
-        .expect("robustd runs");
+        .expect("robust-bench runs");
     let report: Value = serde_json::from_slice(&measured.stdout).expect("it prints JSON");
     let (off, on) = (&report["append_p99_ms"], &report["append_p99_with_ha_ms"]);
     assert!(on["median"].is_number(), "{report:#}");

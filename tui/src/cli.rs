@@ -24,10 +24,7 @@ mod traj;
 mod tui;
 mod values;
 
-pub use bench::{
-    BenchCommand, BenchConsoleArgs, BenchHostingArgs, BenchStateArgs, BenchStoreArgs,
-    BenchWeightsArgs,
-};
+pub use bench::BenchArgs;
 pub use ca::{CaCommand, InitCaArgs, IssueCaArgs};
 pub use ckpt::{CkptCommand, RemoteArgs};
 pub use doctor::DoctorArgs;
@@ -55,7 +52,7 @@ pub use store::StoreCommand;
 pub use token::{TTL_OF_NODE, TTL_OF_PERSON, TokenCommand};
 pub use traj::{TrajCommand, TrajFilter, TrajFormat};
 pub use tui::{PictureArgs, ThemeName, TuiArgs};
-pub use values::Who;
+pub use values::{Who, seconds};
 
 use crate::error::{CliError, ExitCode};
 use clap::{Args as ClapArgs, Parser, Subcommand};
@@ -64,6 +61,7 @@ use std::path::PathBuf;
 
 const AFTER_EXIT_CODES: &str = "\
 `run` without --detach ends with the exit code of robustd (robustd --help), 0 when the job completed.
+`bench` ends with the exit code of robust-bench (robust-bench --help), 2 when that is not installed.
 
 Without --state-dir or --connect the local daemon is looked for in $ROBUST_STATE_DIR,
 else $XDG_RUNTIME_DIR/robust, else $XDG_STATE_HOME/robust, else ~/.local/state/robust.";
@@ -188,9 +186,8 @@ pub enum Command {
     /// Stored trajectories: list, show, export as JSON lines or Parquet
     #[command(subcommand)]
     Traj(TrajCommand),
-    /// Measure on this machine, beside what else can do the same
-    #[command(subcommand)]
-    Bench(BenchCommand),
+    /// Measure on this machine, beside what else can do the same: starts robust-bench where it is installed
+    Bench(BenchArgs),
     /// The store: check everything in it against its digests and itself
     #[command(subcommand)]
     Store(StoreCommand),

@@ -50,8 +50,8 @@ impl ExitCode {
                  (`traj show`, `report --step`), a role does not answer (`probe`), a check (`doctor`, `ckpt verify`, `store check`), an expectation of a drill or an invariant in `sim` does not hold"
             }
             Self::Usage => {
-                "wrong usage; a file that is named cannot be read, a checkpoint is not there, Slurm's commands are not \
-                 there"
+                "wrong usage; a file that is named cannot be read, a checkpoint is not there, Slurm's commands or \
+                 robust-bench are not there"
             }
             Self::NoDaemon => {
                 "no daemon reachable (the message names what was tried), or none that answers within 10 s"

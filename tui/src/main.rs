@@ -1,34 +1,4 @@
-//! `robustctl`: shows and steers a job that a `robustd` runs.
-//!
-//! ```text
-//!                ┌─► commands ─┐                        ┌─► text tables or JSON on stdout
-//!  cli ─► main ─┤              ├─► endpoint ─► robustd ─┤
-//!                └─► console ──┘    gRPC                └─► State ─► draw
-//! ```
-//! Commands and console know nothing of each other; what both need lies below them.
-//! Exit codes are listed in [`error::CliError::exit_code`].
-mod cascade;
-mod cli;
-mod commands;
-mod console;
-mod contexts;
-mod controllers;
-mod drills;
-mod ending;
-mod endpoint;
-mod error;
-mod format;
-mod inside;
-mod machine;
-mod output;
-mod paint;
-mod postmortem;
-mod table;
-mod trajectories;
-
-use clap::Parser;
-use cli::{Args, BenchCommand, Command};
-use error::CliError;
+//! The operators' program. See [`robustctl`].
 use std::process::ExitCode;
 
 /// The controller makes and drops many small values with each input; with the C library's allocator a
@@ -37,38 +7,5 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
-    let json = args.global.json;
-    let outcome = match tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-    {
-        Ok(runtime) => {
-            let outcome = runtime.block_on(run(args));
-            // A reader of stdin blocks in a thread that nothing can cancel.
-            runtime.shutdown_background();
-            outcome
-        }
-        Err(e) => Err(CliError::Failed(format!("cannot start: {e}"))),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            error::print(&e, json);
-            ExitCode::from(e.exit_code())
-        }
-    }
-}
-
-/// Begins the console, or runs the command.
-async fn run(args: Args) -> Result<(), CliError> {
-    let Args { global, command } = args;
-    match command {
-        Command::Tui(tui) => console::run(&global.in_context()?, tui).await,
-        Command::Bench(BenchCommand::Console(bench)) => {
-            console::bench::run(&bench, global.in_context()?.json).await
-        }
-        command => commands::run(Args { global, command }).await,
-    }
+    robustctl::main()
 }

@@ -1,5 +1,4 @@
 //! The command line and how the program ends.
-use crate::bench::BenchArgs;
 use crate::launcher::SlowArgs;
 use crate::logging::LogFormat;
 use crate::node::JoinArgs;
@@ -140,9 +139,6 @@ impl Args {
 /// What else than a job is run.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// Measure snapshots, checkpoints and the store on this machine (`robustctl bench store`)
-    #[command(hide = true)]
-    BenchStore(BenchArgs),
     /// Print the manual's page
     #[command(hide = true)]
     Man,

@@ -20,7 +20,6 @@ use super::signals::{self, Asked};
 use super::told::Told;
 use super::warmup;
 use crate::audit::Audit;
-use crate::bench::{self, BenchArgs};
 use crate::digests::Digests;
 use crate::driver::{self, Clock, Driver, Event, Events, Feeds, Frame, Past};
 use crate::files::{JobFiles, put_missing};
@@ -52,18 +51,6 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-async fn measure(args: BenchArgs) -> Result<ExitCode, Failure> {
-    let measuring = tokio::task::spawn_blocking(move || bench::run(&args));
-    let ended = measuring.await.unwrap_or_else(|e| Err(e.to_string()));
-    Ok(match ended {
-        Ok(()) => ExitCode::Completed,
-        Err(error) => {
-            tracing::error!("bench-store: {error}");
-            ExitCode::Failed
-        }
-    })
-}
-
 /// The helper that slows a process down; its input is the daemon's end of a pipe.
 async fn slow_role(args: SlowArgs) -> Result<ExitCode, Failure> {
     let slowing = tokio::task::spawn_blocking(move || slow_down(&args, std::io::stdin()));
@@ -76,7 +63,6 @@ async fn slow_role(args: SlowArgs) -> Result<ExitCode, Failure> {
 /// Runs the daemon from the checks to its end.
 pub async fn run(args: Args) -> Result<ExitCode, Failure> {
     match args.command {
-        Some(Command::BenchStore(bench)) => return measure(bench).await,
         Some(Command::Man) => return manual::page(),
         Some(Command::Completions { shell }) => return manual::completions(shell),
         Some(Command::SlowRole(slow)) => return slow_role(slow).await,

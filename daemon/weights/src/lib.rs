@@ -26,7 +26,7 @@
 //! Who serves one of the versions before gets, of chunks that changed a little, what changed in them since:
 //! see `patch`.
 //!
-//! The program `robust-weights` is a source, a puller or the measurements, in processes of their own.
+//! The program `robust-weights` is a source or a puller in a process of its own, which is told what to do by [`lines`].
 //!
 //! # Rules
 //! - **W-1** Only a version whose every chunk was verified here is swapped to and served (I-4): by XXH3,
@@ -45,6 +45,8 @@
 //!   ([`SwapError::Damaged`]) ends the order, and the next one fetches the version anew, whole.
 mod fetching;
 mod lanes;
+pub mod lines;
+pub mod made_up;
 mod meter;
 mod names;
 mod patch;

@@ -1,5 +1,4 @@
-//! Weights in motion without a job: a source, a puller, and the measurements.
-mod bench;
+//! Weights in motion without a job: a source, a puller, and what changed between two versions.
 mod cli;
 
 use std::process::ExitCode;
@@ -22,17 +21,6 @@ enum Command {
     Pull(cli::PullArgs),
     /// Say how much of a version of bfloat16 changed, and how long the patches are that would be sent.
     Compare(cli::CompareArgs),
-    /// Measure transfers, with what else can move bytes beside them.
-    Bench(bench::BenchArgs),
-    /// Send bytes over plain TCP, to compare with.
-    #[command(hide = true)]
-    TcpSource {
-        #[arg(long)]
-        bytes: usize,
-        /// Over sockets that are set up as those of the TLS road are on loopback.
-        #[arg(long)]
-        tuned: bool,
-    },
 }
 
 fn main() -> ExitCode {
@@ -44,8 +32,6 @@ fn main() -> ExitCode {
         Command::Source(args) => cli::source(&args),
         Command::Pull(args) => cli::pull(&args),
         Command::Compare(args) => cli::compare(&args),
-        Command::Bench(args) => bench::bench(&args),
-        Command::TcpSource { bytes, tuned } => bench::tcp_source(bytes, tuned),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

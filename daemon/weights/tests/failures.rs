@@ -2,7 +2,7 @@
 //! each, all that is left serves exactly the manifest's bytes, and hardly anything came twice.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "../src/bench/netns.rs"]
+#[path = "../../../tests/bench/src/weights/netns.rs"]
 #[allow(dead_code, missing_docs)]
 mod netns;
 mod support;

@@ -6,7 +6,7 @@
 //!   source (a process) ══ version ══► engine: Qwen3's shape, 8 sequences ══ version ══► reader (a process)
 //! ```
 //! `cargo run --release -p robust-worker --example beside_generation -- [--out FILE] [--tls]`: FILE is the JSON
-//! that `robustctl bench weights` wrote, to which the figures are added.
+//! that `robust-bench weights` wrote, to which the figures are added.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -511,7 +511,7 @@ fn measure(args: &Args) -> anyhow::Result<()> {
     report(args, figures)
 }
 
-/// As `robustctl bench weights` writes figures.
+/// As `robust-bench weights` writes figures.
 fn report(args: &Args, figures: Figures) -> anyhow::Result<()> {
     let load = std::fs::read_to_string("/proc/loadavg")?;
     let load: f64 = load.split(' ').next().unwrap_or_default().parse()?;

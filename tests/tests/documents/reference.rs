@@ -66,7 +66,7 @@ fn helps(page: &mut String, program: &str, path: &[&str]) {
 
 #[test]
 fn the_pages_of_the_programs_are_their_help() {
-    for program in ["robustctl", "robustd"] {
+    for program in ["robustctl", "robustd", "robust-bench"] {
         let mut page =
             format!("# {program}\n\nWhat `{program} --help` says, command by command.\n");
         helps(&mut page, program, &[]);
@@ -89,7 +89,7 @@ fn exit_codes(program: &str) -> Vec<(String, String)> {
 #[test]
 fn the_page_of_the_exit_codes_has_those_that_the_programs_end_with() {
     let mut page = "# Exit codes\n\nWritten from the codes that the programs end with, as their `--help` has them.\n".to_owned();
-    for program in ["robustd", "robustctl"] {
+    for program in ["robustd", "robustctl", "robust-bench"] {
         let codes = exit_codes(program);
         assert!(codes.len() > 5, "{program}: {codes:?}");
         let _ = writeln!(

@@ -11,7 +11,7 @@ pub(super) fn role() -> impl TypedValueParser<Value = Role> {
 }
 
 /// A time in seconds.
-pub(super) fn seconds(text: &str) -> Result<f64, String> {
+pub fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(s) if (0.05..=86_400.0).contains(&s) => Ok(s),
         Ok(_) => Err("must lie between 0.05 and 86400 seconds".to_owned()),

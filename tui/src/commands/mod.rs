@@ -33,7 +33,9 @@ mod token;
 mod traj;
 mod watch;
 
-use crate::cli::{Args, BenchCommand, Command, RulesArgs, StoreCommand};
+pub use drill::{OwnJob, recovery, unless_interrupted};
+
+use crate::cli::{Args, Command, RulesArgs, StoreCommand};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use crate::output;
@@ -64,14 +66,8 @@ pub async fn run(args: Args) -> Result<(), CliError> {
     if let Command::Sim(args) = &command {
         return sim::run(args, global.json);
     }
-    if let Command::Bench(what) = &command {
-        return match what {
-            BenchCommand::Weights(args) => bench::weights(args, global.json),
-            BenchCommand::Store(args) => bench::store(args, global.json),
-            BenchCommand::State(args) => bench::state::run(args, global.json),
-            BenchCommand::Hosting(args) => bench::hosting::run(args, global.json).await,
-            BenchCommand::Console(_) => Ok(()),
-        };
+    if let Command::Bench(args) = &command {
+        return bench::run(args, global.json);
     }
     if let Command::Doctor(args) = &command {
         return doctor::run(args, &global).await;

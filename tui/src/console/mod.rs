@@ -15,8 +15,6 @@
 //! What comes from the daemon can be recorded to a file and played again ([`record`], [`replay`]).
 mod act;
 mod advice;
-pub mod bench;
-
 mod dialogs;
 mod drilling;
 mod drills;
@@ -33,6 +31,7 @@ mod key;
 mod line;
 mod logs;
 mod names;
+mod offscreen;
 mod pace;
 mod picture;
 mod reading;
@@ -50,4 +49,7 @@ mod terminal;
 mod tests;
 mod ui;
 
+pub use names::ScreenId;
+pub use offscreen::Offscreen;
 pub use runner::run;
+pub use stored::{CheckpointRow, Stored};

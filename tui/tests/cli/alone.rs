@@ -1,5 +1,7 @@
 //! The commands that need no daemon.
 use super::{err, out, run};
+use std::path::Path;
+use std::process::Command;
 
 #[test]
 fn completions_are_made_without_a_daemon() {
@@ -139,8 +141,43 @@ fn the_manual_has_a_page_for_every_command_and_names_the_nearest_for_a_wrong_one
         "{}",
         err(&output)
     );
-    let output = run(dir.path(), &["bench", "store", "--only", "persits"]);
-    assert!(err(&output).contains("persist"), "{}", err(&output));
+}
+
+#[test]
+fn bench_becomes_the_program_beside_it_or_on_the_path_or_says_how_to_get_it() {
+    let robustctl = Path::new(env!("CARGO_BIN_EXE_robustctl"))
+        .canonicalize()
+        .unwrap();
+    // On the same disk: a link to it is a program of that folder.
+    let folder = tempfile::tempdir_in(robustctl.parent().unwrap()).unwrap();
+    let [own, path] = ["own", "path"].map(|name| folder.path().join(name));
+    for folder in [&own, &path] {
+        std::fs::create_dir(folder).unwrap();
+    }
+    std::fs::hard_link(&robustctl, own.join("robustctl")).unwrap();
+    let bench = |script: &str| {
+        let words = ["bench", "-c", script, "sh", "--rounds", "1"];
+        Command::new(own.join("robustctl"))
+            .args(words)
+            .env("PATH", &path)
+            .env_remove("ROBUST_PROGRAMS")
+            .output()
+            .unwrap()
+    };
+    let missing = bench("exit 0");
+    assert_eq!(missing.status.code(), Some(2));
+    let said = err(&missing);
+    assert!(
+        said.contains("robust-bench") && said.contains("make build"),
+        "{said}"
+    );
+    // A shell plays it, and does what it is told.
+    for (folder, code) in [(&path, 7), (&own, 8)] {
+        std::os::unix::fs::symlink("/bin/sh", folder.join("robust-bench")).unwrap();
+        let became = bench(&format!("echo $ROBUST_PROGRAMS $1 $2; exit {code}"));
+        let expected = format!("{} --rounds 1\n", own.display());
+        assert_eq!((became.status.code(), out(&became)), (Some(code), expected));
+    }
 }
 
 #[test]

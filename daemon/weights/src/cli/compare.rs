@@ -9,9 +9,8 @@ use robust_shared::ids::WeightVersion;
 use robust_shared::weights::Manifest;
 use robust_transport::{Buffer, PIECE_BYTES};
 use robust_weights::Version;
+use robust_weights::made_up::one_tensor;
 use serde_json::json;
-
-use super::one_tensor;
 
 /// Two versions, each a file of words of two bytes: bfloat16 numbers one after the other.
 #[derive(clap::Args)]

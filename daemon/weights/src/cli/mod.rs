@@ -1,16 +1,14 @@
 //! Processes that are told what to do by lines of JSON on standard input, and tell what happens by
 //! lines of JSON on standard output. They end when standard input closes.
 mod compare;
-mod lines;
 mod pull;
 mod road;
 mod source;
 
 pub(crate) use compare::{CompareArgs, compare};
-pub(crate) use lines::{Done, LinkLine, OrderLine, SourceLine, Told, Wish, tell};
 pub(crate) use pull::{PullArgs, pull};
 pub(crate) use road::RoadArg;
-pub(crate) use source::{SourceArgs, fill, source, step};
+pub(crate) use source::{SourceArgs, source};
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,6 +16,7 @@ use std::time::Duration;
 
 use robust_shared::weights::TensorSpec;
 use robust_transport::{Buffer, Config, JobToken, Staging, Transport};
+use robust_weights::made_up::one_tensor;
 
 /// What every process needs.
 #[derive(clap::Args, Clone)]
@@ -78,19 +77,4 @@ impl NodeArgs {
     fn layout(&self) -> Vec<TensorSpec> {
         one_tensor(&self.dtype, self.bytes as u64)
     }
-}
-
-/// A version of such numbers as one tensor.
-pub(crate) fn one_tensor(dtype: &str, bytes: u64) -> Vec<TensorSpec> {
-    let mut whole = TensorSpec {
-        name: "weights".into(),
-        dtype: dtype.to_owned(),
-        shape: Vec::new(),
-        offset: 0,
-        bytes,
-    };
-    // One that is not known is refused with the manifest.
-    let element = whole.element_bytes().unwrap_or(1);
-    whole.shape = vec![bytes / element];
-    vec![whole]
 }

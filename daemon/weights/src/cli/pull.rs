@@ -4,12 +4,12 @@ use std::time::Instant;
 
 use robust_shared::ids::WeightVersion;
 use robust_transport::{Buffer, Cancel, RegionKey, Transport};
+use robust_weights::lines::{Done, LinkLine, Told, Wish, hex, tell, wishes};
 use robust_weights::{
     Link, Observer, Order, Progress, PullError, Puller, Served, Slots, Source, SwapError,
 };
 
 use super::NodeArgs;
-use super::lines::{Done, LinkLine, Told, Wish, hex, tell, wishes};
 use super::source::{corrupt, stats};
 
 /// How a puller is set up.

@@ -1,9 +1,10 @@
 //! A trainer rank in miniature: serves a version, and the one before it.
 use robust_transport::{Buffer, Transport};
+use robust_weights::lines::{LinkLine, Told, Wish, hex, tell, wishes};
+use robust_weights::made_up::{fill, step};
 use robust_weights::{Layout, Publisher};
 
 use super::NodeArgs;
-use super::lines::{LinkLine, Told, Wish, hex, tell, wishes};
 
 /// Which bytes a source serves.
 #[derive(clap::Args)]
@@ -125,21 +126,6 @@ fn publish(
     Ok(())
 }
 
-/// Moves so many of a million words by one, as a step of an optimiser does whose updates are about as
-/// large as what the last bit stands for.
-pub(crate) fn step(seed: u64, changed_ppm: u32, bytes: &mut [u8]) {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    for word in bytes.as_chunks_mut::<2>().0 {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        if (state >> 33) % 1_000_000 < u64::from(changed_ppm) {
-            let by = if state & 1 == 0 { 1 } else { u16::MAX };
-            *word = u16::from_le_bytes(*word).wrapping_add(by).to_le_bytes();
-        }
-    }
-}
-
 /// Flips every bit of these bytes.
 pub(super) fn corrupt(buffer: &Buffer, offset: usize, len: usize) -> anyhow::Result<()> {
     let mut bytes = vec![0; len];
@@ -153,16 +139,4 @@ pub(super) fn corrupt(buffer: &Buffer, offset: usize, len: usize) -> anyhow::Res
 pub(super) fn stats(transport: &Transport) {
     let fetched = transport.stats().bytes_fetched;
     tell(&Told::Stats { fetched });
-}
-
-/// Bytes that differ by place and seed, quickly.
-pub(crate) fn fill(seed: u64, chunk: u64, bytes: &mut [u8]) {
-    let mut state = (seed << 32 ^ chunk).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    for word in bytes.chunks_mut(8) {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        let len = word.len();
-        word.copy_from_slice(&state.to_le_bytes()[..len]);
-    }
 }

@@ -23,23 +23,27 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Seconds a daemon serves its report after the job's end; a signal ends that.
 const LINGER_S: &str = "60";
 
-/// The programs of a drill: those installed beside this one.
+/// The programs of a drill.
 pub struct Programs {
     robustd: PathBuf,
     worker: PathBuf,
 }
 
 impl Programs {
-    /// Finds them.
+    /// Finds those that are installed beside this one.
     pub fn beside_this() -> Result<Self, CliError> {
         let own = std::env::current_exe().map_err(io("cannot tell where robustctl is"))?;
+        Self::of(own.parent().unwrap_or(Path::new("")))
+    }
+
+    /// Finds them in this folder.
+    pub fn of(folder: &Path) -> Result<Self, CliError> {
         let beside = |name: &str| {
-            let path = own.with_file_name(name);
+            let path = folder.join(name);
             match path.is_file() {
                 true => Ok(path),
                 false => Err(CliError::Usage(format!(
-                    "{} is missing: a drill runs the {name} beside robustctl; build all three \
-                     programs with `make build`",
+                    "{} is missing: a job is run by the {name} of that folder; build all programs with `make build`",
                     path.display()
                 ))),
             }

@@ -10,18 +10,22 @@
 //!  --attach: the same watch and strikes against the job of a daemon that runs already
 //! ```
 mod attach;
-pub mod daemon;
-pub mod facts;
-pub mod follow;
+mod daemon;
+mod facts;
+mod follow;
 mod hopeless;
 mod list;
 pub mod outcome;
+mod own;
 mod progress;
 mod report;
 mod run;
 mod striker;
 mod table;
 mod weights;
+
+pub use facts::recovery;
+pub use own::OwnJob;
 
 use super::{put, put_json};
 use crate::cli::{DrillArgs, Global};
