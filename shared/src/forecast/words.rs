@@ -2,6 +2,7 @@
 use super::{Act, Figure, Forecast};
 use crate::core::{Incident, Reply};
 use crate::ids::InstanceId;
+use crate::verbs;
 use std::time::Duration;
 
 /// A sentence names so many places.
@@ -31,17 +32,15 @@ fn reply(reply: &Reply) -> Option<String> {
             when,
         } => format!("{role} goes from {from} to {to}, {when}"),
         Reply::Updated { role, when, .. } => format!("restart {role} with new values, {when}"),
-        Reply::Quarantined { id, out: true } => format!("{id} gets no new requests"),
-        Reply::Quarantined { id, out: false } => format!("{id} may have traffic again"),
+        Reply::Quarantined { id, out: true } => verbs::quarantine::DONE.say([&id.to_string()]),
+        Reply::Quarantined { id, out: false } => verbs::readmit::DONE.say([&id.to_string()]),
         Reply::Paused {
             pause: Some(_),
             when,
         } => format!("nothing runs any more {when}"),
         Reply::Paused { pause: None, when } => format!("the job goes on {when}"),
-        Reply::Cordoned { node, out: true } => {
-            format!("nothing new is started on {node}; what runs there goes on")
-        }
-        Reply::Cordoned { node, out: false } => format!("{node} may be used again"),
+        Reply::Cordoned { node, out: true } => verbs::cordon::DONE.say([node]),
+        Reply::Cordoned { node, out: false } => verbs::uncordon::DONE.say([node]),
         Reply::SlotRestored { .. } => "the slot may be used again".to_owned(),
         Reply::Struck { .. }
         | Reply::Armed { .. }
