@@ -60,6 +60,7 @@ pub use values::Who;
 use crate::error::{CliError, ExitCode};
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use robust_proto::endpoint::default_state_dir;
+use robust_shared::verbs;
 use std::path::PathBuf;
 
 const AFTER_EXIT_CODES: &str = "\
@@ -116,7 +117,7 @@ impl Global {
     }
 }
 
-/// What to do.
+/// What to do. What changes a job is a verb, which has its line in [`verbs`].
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Start robustd with a job, and see it through or leave it running
@@ -137,11 +138,11 @@ pub enum Command {
     Probe(ProbeArgs),
     /// Print what happened, oldest first
     Events(EventsArgs),
-    /// Strike an instance, a node or the leader with a real fault
+    #[command(about = verbs::inject::VERB.about)]
     Inject(InjectArgs),
     /// Print who asked for what, and what came of it
     Audit(AuditArgs),
-    /// Write a line beside an incident, which may be over: statuses and reports show it, with who wrote it
+    #[command(about = verbs::note::VERB.about)]
     Note(NoteArgs),
     /// Run a drill file: real jobs with planned faults, measured against each other
     Drill(DrillArgs),
@@ -150,23 +151,23 @@ pub enum Command {
     /// Write the series of the run for TensorBoard or MLflow, once or while it runs
     #[command(subcommand)]
     Export(ExportCommand),
-    /// Begin nothing after the step under way, until `resume`; nothing is stopped or lost
+    #[command(about = verbs::pause::VERB.about)]
     Pause(PauseArgs),
-    /// Go on with a paused job
+    #[command(about = verbs::resume::VERB.about)]
     Resume,
-    /// New processes for an instance, a role or the whole task, without a fault
+    #[command(about = verbs::restart::VERB.about)]
     Restart(RestartArgs),
-    /// More or fewer instances of a role while the job runs
+    #[command(about = verbs::scale::VERB.about)]
     Scale(ScaleArgs),
-    /// New values for one role, which alone is restarted with them
+    #[command(about = verbs::update::VERB.about)]
     Update(UpdateArgs),
     /// The nodes of the job: what they have, who is cordoned, and how much failed on each by its own fault
     Nodes,
-    /// Start nothing new on a node; what runs there goes on
+    #[command(about = verbs::cordon::VERB.about)]
     Cordon(NodeArgs),
-    /// The end of a cordon
+    #[command(about = verbs::uncordon::VERB.about)]
     Uncordon(NodeArgs),
-    /// A lost slot is there again
+    #[command(about = verbs::restore_slot::VERB.about)]
     RestoreSlot(RestoreSlotArgs),
     /// The authority that certifies nodes and roles: show it, or replace its secret while the job runs
     #[command(subcommand)]
@@ -174,9 +175,9 @@ pub enum Command {
     /// Join tokens, each of which makes one machine a node, and certificates of nodes
     #[command(subcommand)]
     Token(TokenCommand),
-    /// Take an engine out of traffic: it finishes its turns and gets no new ones, until `readmit`
+    #[command(about = verbs::quarantine::VERB.about)]
     Quarantine(EngineArgs),
-    /// Let a quarantined engine have traffic again
+    #[command(about = verbs::readmit::VERB.about)]
     Readmit(EngineArgs),
     /// Print the detection rules and restart budgets in force, and where each value came from
     Rules(RulesArgs),
@@ -199,7 +200,7 @@ pub enum Command {
     Slurm(SlurmCommand),
     /// Check this machine before a job: driver, libraries, limits, disks, addresses, clocks
     Doctor(DoctorArgs),
-    /// End the job and its daemon in order
+    #[command(about = verbs::stop::VERB.about)]
     Stop(StopArgs),
     /// Print the manual's page of a command (robustctl man inject | man -l -)
     Man(ManArgs),
