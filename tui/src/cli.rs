@@ -23,6 +23,8 @@ mod token;
 mod traj;
 mod tui;
 mod values;
+#[cfg(test)]
+mod verbs_tests;
 
 pub use bench::{
     BenchCommand, BenchConsoleArgs, BenchHostingArgs, BenchStateArgs, BenchStoreArgs,
@@ -117,7 +119,7 @@ impl Global {
     }
 }
 
-/// What to do. What changes a job is a verb, which has its line in [`verbs`].
+/// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Start robustd with a job, and see it through or leave it running

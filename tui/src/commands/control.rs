@@ -6,6 +6,7 @@ use crate::ending::is_over;
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use robust_proto::v1::{self, forecast_act::Act};
+use robust_shared::verbs;
 use std::time::{Duration, Instant};
 
 /// A status is not older than this.
@@ -16,7 +17,8 @@ pub async fn pause(endpoint: &Endpoint, args: &PauseArgs, json: bool) -> Result<
     let mut client = endpoint.connect().await?;
     let reply = endpoint.ask(client.pause(v1::PauseRequest {})).await?;
     if !json {
-        put(&format!("the job pauses: {}\n", reply.when))?;
+        let done = verbs::pause::DONE.say([&reply.when]);
+        put(&format!("{done}\n"))?;
     }
     if !args.wait {
         return if json { put_json(&reply) } else { Ok(()) };
@@ -59,7 +61,7 @@ pub async fn resume(endpoint: &Endpoint, json: bool) -> Result<(), CliError> {
     let reply = endpoint.ask(client.resume(v1::ResumeRequest {})).await?;
     match json {
         true => put_json(&reply),
-        false => put("the job goes on\n"),
+        false => put(&format!("{}\n", verbs::resume::DONE.text())),
     }
 }
 
@@ -83,5 +85,6 @@ pub async fn restart(endpoint: &Endpoint, args: &RestartArgs, json: bool) -> Res
     if json {
         return put_json(&reply);
     }
-    put(&format!("{} is restarted: {}\n", reply.what, reply.when))
+    let done = verbs::restart::DONE.say([&reply.what, &reply.when]);
+    put(&format!("{done}\n"))
 }

@@ -5,6 +5,7 @@ use crate::cli::{NodeArgs, RestoreSlotArgs, ScaleArgs, UpdateArgs};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use robust_proto::v1::{self, forecast_act::Act};
+use robust_shared::verbs;
 
 /// More or fewer instances of a role.
 pub async fn scale(endpoint: &Endpoint, args: &ScaleArgs, json: bool) -> Result<(), CliError> {
@@ -27,7 +28,9 @@ pub async fn scale(endpoint: &Endpoint, args: &ScaleArgs, json: bool) -> Result<
         to,
         ..
     } = reply;
-    put(&format!("{role} goes from {from} to {to}: {when}\n"))
+    let (from, to) = (from.to_string(), to.to_string());
+    let done = verbs::scale::DONE.say([&role, &from, &to, &when]);
+    put(&format!("{done}\n"))
 }
 
 /// New values for one role.
@@ -65,11 +68,11 @@ pub async fn cordon(
     if json {
         return put_json(&reply);
     }
-    let node = reply.node;
-    put(&match out {
-        true => format!("nothing new is started on {node}; what runs there goes on\n"),
-        false => format!("{node} may be used again\n"),
-    })
+    let done = match out {
+        true => verbs::cordon::DONE,
+        false => verbs::uncordon::DONE,
+    };
+    put(&format!("{}\n", done.say([&reply.node])))
 }
 
 /// A lost slot is there again.
@@ -80,11 +83,11 @@ pub async fn restore(
 ) -> Result<(), CliError> {
     let mut client = endpoint.connect().await?;
     let RestoreSlotArgs { node, pool, index } = args;
-    let words = format!("slot {index} of pool `{pool}` on {node} is there again\n");
+    let done = verbs::restore_slot::DONE.say([&index.to_string(), &pool, &node]);
     let request = v1::RestoreSlotRequest { node, pool, index };
     let reply = endpoint.ask(client.restore_slot(request)).await?;
     if json {
         return put_json(&reply);
     }
-    put(&words)
+    put(&format!("{done}\n"))
 }

@@ -5,6 +5,7 @@ use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use crate::format::who;
 use robust_proto::v1;
+use robust_shared::verbs;
 
 /// Takes the engine out of traffic, or lets it in again.
 pub async fn run(
@@ -26,8 +27,9 @@ pub async fn run(
         return put_json(&reply);
     }
     let who = who(&reply.role, reply.index);
-    put(&match reply.quarantined {
-        true => format!("{who} is quarantined: it finishes its turns and gets no new ones\n"),
-        false => format!("{who} is readmitted\n"),
-    })
+    let done = match reply.quarantined {
+        true => verbs::quarantine::DONE,
+        false => verbs::readmit::DONE,
+    };
+    put(&format!("{}\n", done.say([&who])))
 }

@@ -8,6 +8,7 @@ use crate::inside;
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_proto::v1;
+use robust_shared::verbs;
 use tokio::sync::mpsc::Sender;
 use tokio_stream::StreamExt as _;
 
@@ -185,15 +186,15 @@ async fn carry_out(endpoint: &Endpoint, act: Act) -> Result<String, CliError> {
         }
         Act::Restart(whole) => {
             let done = endpoint.ask(client.restart(whole.request())).await?;
-            Ok(format!("{} is restarted: {}", done.what, done.when))
+            Ok(verbs::restart::DONE.say([&done.what, &done.when]))
         }
         Act::Pause => {
             let done = endpoint.ask(client.pause(v1::PauseRequest {})).await?;
-            Ok(format!("the job pauses: {}", done.when))
+            Ok(verbs::pause::DONE.say([&done.when]))
         }
         Act::Resume => {
             let done = endpoint.ask(client.resume(v1::ResumeRequest {})).await?;
-            Ok(format!("the job goes on: {}", done.when))
+            Ok(format!("{}: {}", verbs::resume::DONE.text(), done.when))
         }
         Act::Traffic { role, index, out } => {
             let request = v1::QuarantineRequest { role, index };
@@ -201,34 +202,33 @@ async fn carry_out(endpoint: &Endpoint, act: Act) -> Result<String, CliError> {
                 true => endpoint.ask(client.quarantine(request)).await?,
                 false => endpoint.ask(client.readmit(request)).await?,
             };
-            let name = who(&reply.role, reply.index);
-            Ok(match reply.quarantined {
-                true => format!("{name} gets no new requests"),
-                false => format!("{name} may have traffic again"),
-            })
+            let done = match reply.quarantined {
+                true => verbs::quarantine::DONE,
+                false => verbs::readmit::DONE,
+            };
+            Ok(done.say([&who(&reply.role, reply.index)]))
         }
         Act::Cordon { node, out } => {
             let request = v1::CordonRequest { node, out };
             let node = endpoint.ask(client.cordon(request)).await?.node;
-            Ok(match out {
-                true => format!("nothing new is started on {node}"),
-                false => format!("{node} may be used again"),
-            })
+            let done = match out {
+                true => verbs::cordon::DONE,
+                false => verbs::uncordon::DONE,
+            };
+            Ok(done.say([&node]))
         }
         Act::Drain { node, whom } => drain(endpoint, node, whom).await,
         Act::Restore(v1::Slot { node, pool, index }) => {
-            let words = format!("slot {index} of pool {pool} on {node} is there again");
+            let done = verbs::restore_slot::DONE.say([&index.to_string(), &pool, &node]);
             let request = v1::RestoreSlotRequest { node, pool, index };
             endpoint.ask(client.restore_slot(request)).await?;
-            Ok(words)
+            Ok(done)
         }
         Act::Scale { role, to, .. } => {
             let request = v1::ScaleRequest { role, count: to };
             let r = endpoint.ask(client.scale(request)).await?;
-            Ok(format!(
-                "{} goes from {} to {}: {}",
-                r.role, r.from, r.to, r.when
-            ))
+            let (from, to) = (r.from.to_string(), r.to.to_string());
+            Ok(verbs::scale::DONE.say([&r.role, &from, &to, &r.when]))
         }
         Act::Update { role, change } => {
             let changes = vec![change];
