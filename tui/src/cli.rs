@@ -51,7 +51,9 @@ pub use sim::{
 #[cfg(test)]
 pub use slurm::FolderArgs;
 pub use slurm::{AskArgs, GrowArgs, ShrinkArgs, SlurmCommand, SubmitArgs};
-pub use steer::{EngineArgs, NodeArgs, NoteArgs, RestoreSlotArgs, ScaleArgs, UpdateArgs};
+pub use steer::{
+    EngineArgs, NodeArgs, NoteArgs, RestoreSlotArgs, ScaleArgs, SteerCommand, UpdateArgs,
+};
 pub use stop::StopArgs;
 pub use store::StoreCommand;
 pub use token::{TTL_OF_NODE, TTL_OF_PERSON, TokenCommand};
@@ -144,8 +146,6 @@ pub enum Command {
     Inject(InjectArgs),
     /// Print who asked for what, and what came of it
     Audit(AuditArgs),
-    #[command(about = verbs::note::VERB.about)]
-    Note(NoteArgs),
     /// Run a drill file: real jobs with planned faults, measured against each other
     Drill(DrillArgs),
     /// Summarise the run
@@ -153,34 +153,17 @@ pub enum Command {
     /// Write the series of the run for TensorBoard or MLflow, once or while it runs
     #[command(subcommand)]
     Export(ExportCommand),
-    #[command(about = verbs::pause::VERB.about)]
-    Pause(PauseArgs),
-    #[command(about = verbs::resume::VERB.about)]
-    Resume,
-    #[command(about = verbs::restart::VERB.about)]
-    Restart(RestartArgs),
-    #[command(about = verbs::scale::VERB.about)]
-    Scale(ScaleArgs),
-    #[command(about = verbs::update::VERB.about)]
-    Update(UpdateArgs),
+    /// Verbs of a job that runs.
+    #[command(flatten)]
+    Steer(SteerCommand),
     /// The nodes of the job: what they have, who is cordoned, and how much failed on each by its own fault
     Nodes,
-    #[command(about = verbs::cordon::VERB.about)]
-    Cordon(NodeArgs),
-    #[command(about = verbs::uncordon::VERB.about)]
-    Uncordon(NodeArgs),
-    #[command(about = verbs::restore_slot::VERB.about)]
-    RestoreSlot(RestoreSlotArgs),
     /// The authority that certifies nodes and roles: show it, or replace its secret while the job runs
     #[command(subcommand)]
     Ca(CaCommand),
     /// Join tokens, each of which makes one machine a node, and certificates of nodes
     #[command(subcommand)]
     Token(TokenCommand),
-    #[command(about = verbs::quarantine::VERB.about)]
-    Quarantine(EngineArgs),
-    #[command(about = verbs::readmit::VERB.about)]
-    Readmit(EngineArgs),
     /// Print the detection rules and restart budgets in force, and where each value came from
     Rules(RulesArgs),
     /// Checkpoints on disk: list, show, verify, pin, collect, export, import (needs no daemon)

@@ -1,8 +1,36 @@
-//! Options of the commands that change a running job: `scale`, `update`, `cordon`, `restore-slot`,
-//! `quarantine`, `note`.
+//! Verbs of a job that runs, with their options where those are few. `inject` and `stop` stand apart.
 use super::values::role;
-use clap::Args as ClapArgs;
+use super::{PauseArgs, RestartArgs};
+use clap::{Args as ClapArgs, Subcommand};
 use robust_shared::ids::Role;
+use robust_shared::verbs;
+
+/// What changes a job that runs.
+#[derive(Debug, Subcommand)]
+pub enum SteerCommand {
+    #[command(about = verbs::pause::VERB.about)]
+    Pause(PauseArgs),
+    #[command(about = verbs::resume::VERB.about)]
+    Resume,
+    #[command(about = verbs::restart::VERB.about)]
+    Restart(RestartArgs),
+    #[command(about = verbs::scale::VERB.about)]
+    Scale(ScaleArgs),
+    #[command(about = verbs::update::VERB.about)]
+    Update(UpdateArgs),
+    #[command(about = verbs::cordon::VERB.about)]
+    Cordon(NodeArgs),
+    #[command(about = verbs::uncordon::VERB.about)]
+    Uncordon(NodeArgs),
+    #[command(about = verbs::restore_slot::VERB.about)]
+    RestoreSlot(RestoreSlotArgs),
+    #[command(about = verbs::quarantine::VERB.about)]
+    Quarantine(EngineArgs),
+    #[command(about = verbs::readmit::VERB.about)]
+    Readmit(EngineArgs),
+    #[command(about = verbs::note::VERB.about)]
+    Note(NoteArgs),
+}
 
 /// Options of `scale`.
 #[derive(Debug, ClapArgs)]

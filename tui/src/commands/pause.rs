@@ -1,11 +1,11 @@
-//! `robustctl pause`, `resume` and `restart`.
+//! `robustctl pause`.
 use super::watch::RETRY_EVERY;
-use super::{forecast, put, put_json};
-use crate::cli::{PauseArgs, RestartArgs, RestartTarget, Who};
+use super::{put, put_json};
+use crate::cli::PauseArgs;
 use crate::ending::is_over;
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
-use robust_proto::v1::{self, forecast_act::Act};
+use robust_proto::v1;
 use robust_shared::verbs;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const STATUS_LAG: Duration = Duration::from_secs(5);
 
 /// Nothing is begun after the step under way.
-pub async fn pause(endpoint: &Endpoint, args: &PauseArgs, json: bool) -> Result<(), CliError> {
+pub async fn run(endpoint: &Endpoint, args: &PauseArgs, json: bool) -> Result<(), CliError> {
     let mut client = endpoint.connect().await?;
     let reply = endpoint.ask(client.pause(v1::PauseRequest {})).await?;
     if !json {
@@ -53,38 +53,4 @@ pub async fn pause(endpoint: &Endpoint, args: &PauseArgs, json: bool) -> Result<
         }
         tokio::time::sleep(RETRY_EVERY).await;
     }
-}
-
-/// The end of a pause.
-pub async fn resume(endpoint: &Endpoint, json: bool) -> Result<(), CliError> {
-    let mut client = endpoint.connect().await?;
-    let reply = endpoint.ask(client.resume(v1::ResumeRequest {})).await?;
-    match json {
-        true => put_json(&reply),
-        false => put(&format!("{}\n", verbs::resume::DONE.text())),
-    }
-}
-
-/// New processes without a fault.
-pub async fn restart(endpoint: &Endpoint, args: &RestartArgs, json: bool) -> Result<(), CliError> {
-    let request = match args.target {
-        RestartTarget::Task => v1::RestartRequest {
-            role: "task".to_owned(),
-            index: None,
-        },
-        RestartTarget::Who(Who { role, index }) => v1::RestartRequest {
-            role: role.name().to_owned(),
-            index,
-        },
-    };
-    if args.dry_run {
-        return forecast::run(endpoint, Act::Restart(request), json).await;
-    }
-    let mut client = endpoint.connect().await?;
-    let reply = endpoint.ask(client.restart(request)).await?;
-    if json {
-        return put_json(&reply);
-    }
-    let done = verbs::restart::DONE.say([&reply.what, &reply.when]);
-    put(&format!("{done}\n"))
 }
