@@ -23,6 +23,7 @@ mod machine;
 mod output;
 mod paint;
 mod postmortem;
+mod steer;
 mod table;
 mod trajectories;
 

@@ -73,6 +73,8 @@ pub mod note {
     pub const MEANS: Sentence<0> = Sentence::new(
         "It is kept with the incident, with your name and the time, and cannot be taken back.",
     );
+    /// The answer.
+    pub const DONE: Sentence<2> = Sentence::new("note {count} of incident {incident} is kept");
     /// The verb.
     pub const VERB: Verb = Verb {
         command: "note",

@@ -44,6 +44,10 @@ pub mod update {
     /// What follows.
     pub const MEANS: Sentence<1> =
         Sentence::new("Role {role} alone is restarted with it; refused, the job is as it was.");
+    /// The answer.
+    pub const DONE: Sentence<4> = Sentence::new(
+        "{role} is restarted with {changes} (revision {revision} of the job): {when}",
+    );
     /// The verb.
     pub const VERB: Verb = Verb {
         command: "update",

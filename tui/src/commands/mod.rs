@@ -14,7 +14,6 @@ mod inject;
 mod inspect;
 mod logs;
 mod man;
-mod note;
 mod pause;
 mod promises;
 mod report;
@@ -126,7 +125,6 @@ fn put(text: &str) -> Result<(), CliError> {
 
 /// Writes a message as one line of JSON.
 fn put_json<T: serde::Serialize>(message: &T) -> Result<(), CliError> {
-    let text = serde_json::to_string(message)
-        .map_err(|e| CliError::Protocol(format!("cannot be shown as JSON: {e}")))?;
+    let text = serde_json::to_string(message).map_err(|e| CliError::unshown(&e))?;
     put(&(text + "\n"))
 }

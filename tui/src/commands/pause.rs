@@ -5,8 +5,8 @@ use crate::cli::PauseArgs;
 use crate::ending::is_over;
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
+use crate::steer::Steer;
 use robust_proto::v1;
-use robust_shared::verbs;
 use std::time::{Duration, Instant};
 
 /// A status is not older than this.
@@ -14,15 +14,18 @@ const STATUS_LAG: Duration = Duration::from_secs(5);
 
 /// Nothing is begun after the step under way.
 pub async fn run(endpoint: &Endpoint, args: &PauseArgs, json: bool) -> Result<(), CliError> {
-    let mut client = endpoint.connect().await?;
-    let reply = endpoint.ask(client.pause(v1::PauseRequest {})).await?;
+    let done = Steer::Pause.ask(endpoint).await?;
     if !json {
-        let done = verbs::pause::DONE.say([&reply.when]);
-        put(&format!("{done}\n"))?;
+        put(&(done.words + "\n"))?;
     }
     if !args.wait {
-        return if json { put_json(&reply) } else { Ok(()) };
+        return if json {
+            put(&(done.json + "\n"))
+        } else {
+            Ok(())
+        };
     }
+    let mut client = endpoint.connect().await?;
     let begin = Instant::now();
     let mut seen = false;
     loop {

@@ -3,12 +3,10 @@ use super::act::{Act, Strike, Whole};
 use super::event::{Asked, Event};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
-use crate::format::who;
 use crate::inside;
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_proto::v1;
-use robust_shared::verbs;
 use tokio::sync::mpsc::Sender;
 use tokio_stream::StreamExt as _;
 
@@ -170,13 +168,14 @@ pub async fn foresee(endpoint: Endpoint, act: Act, to: Sender<Event>) {
 }
 
 async fn carry_out(endpoint: &Endpoint, act: Act) -> Result<String, CliError> {
-    let mut client = endpoint.connect().await?;
     match act {
         Act::Strike(strike) => {
+            let mut client = endpoint.connect().await?;
             let done = endpoint.ask(client.inject(strike.request())).await?;
             Ok(struck(&strike, &done))
         }
         Act::Disarm(armed) => {
+            let mut client = endpoint.connect().await?;
             let request = v1::DisarmRequest { id: Some(armed.id) };
             let gone = endpoint.ask(client.disarm(request)).await?.disarmed;
             Ok(match gone.is_empty() {
@@ -184,69 +183,18 @@ async fn carry_out(endpoint: &Endpoint, act: Act) -> Result<String, CliError> {
                 false => format!("`{}` is taken back", armed.fault),
             })
         }
-        Act::Restart(whole) => {
-            let done = endpoint.ask(client.restart(whole.request())).await?;
-            Ok(verbs::restart::DONE.say([&done.what, &done.when]))
-        }
-        Act::Pause => {
-            let done = endpoint.ask(client.pause(v1::PauseRequest {})).await?;
-            Ok(verbs::pause::DONE.say([&done.when]))
-        }
-        Act::Resume => {
-            let done = endpoint.ask(client.resume(v1::ResumeRequest {})).await?;
-            Ok(format!("{}: {}", verbs::resume::DONE.text(), done.when))
-        }
-        Act::Traffic { role, index, out } => {
-            let request = v1::QuarantineRequest { role, index };
-            let reply = match out {
-                true => endpoint.ask(client.quarantine(request)).await?,
-                false => endpoint.ask(client.readmit(request)).await?,
-            };
-            let done = match reply.quarantined {
-                true => verbs::quarantine::DONE,
-                false => verbs::readmit::DONE,
-            };
-            Ok(done.say([&who(&reply.role, reply.index)]))
-        }
-        Act::Cordon { node, out } => {
-            let request = v1::CordonRequest { node, out };
-            let node = endpoint.ask(client.cordon(request)).await?.node;
-            let done = match out {
-                true => verbs::cordon::DONE,
-                false => verbs::uncordon::DONE,
-            };
-            Ok(done.say([&node]))
-        }
         Act::Drain { node, whom } => drain(endpoint, node, whom).await,
-        Act::Restore(v1::Slot { node, pool, index }) => {
-            let done = verbs::restore_slot::DONE.say([&index.to_string(), &pool, &node]);
-            let request = v1::RestoreSlotRequest { node, pool, index };
-            endpoint.ask(client.restore_slot(request)).await?;
-            Ok(done)
-        }
-        Act::Scale { role, to, .. } => {
-            let request = v1::ScaleRequest { role, count: to };
-            let r = endpoint.ask(client.scale(request)).await?;
-            let (from, to) = (r.from.to_string(), r.to.to_string());
-            Ok(verbs::scale::DONE.say([&r.role, &from, &to, &r.when]))
-        }
-        Act::Update { role, change } => {
-            let changes = vec![change];
-            let request = v1::UpdateRequest { role, changes };
-            let r = endpoint.ask(client.update(request)).await?;
-            let (role, revision, when) = (r.role, r.revision, r.when);
-            Ok(format!(
-                "{role} is restarted (revision {revision} of the job): {when}"
-            ))
-        }
-        Act::Note { incident, text } => {
-            let request = v1::NoteRequest { incident, text };
-            let count = endpoint.ask(client.note(request)).await?.count;
-            Ok(format!("note {count} of incident {incident} is kept"))
-        }
         Act::Stop => {
+            let mut client = endpoint.connect().await?;
             endpoint.ask(client.stop(v1::StopRequest {})).await?;
             Ok("the job is ending in order".to_owned())
+        }
+        act => {
+            let mut words = String::new();
+            for steer in act.steers() {
+                words = steer.ask(endpoint).await?.words;
+            }
+            Ok(words)
         }
     }
 }
