@@ -51,9 +51,7 @@ pub use sim::{
 #[cfg(test)]
 pub use slurm::FolderArgs;
 pub use slurm::{AskArgs, GrowArgs, ShrinkArgs, SlurmCommand, SubmitArgs};
-pub use steer::{
-    EngineArgs, NodeArgs, NoteArgs, RestoreSlotArgs, ScaleArgs, SteerCommand, UpdateArgs,
-};
+pub use steer::SteerCommand;
 pub use stop::StopArgs;
 pub use store::StoreCommand;
 pub use token::{TTL_OF_NODE, TTL_OF_PERSON, TokenCommand};

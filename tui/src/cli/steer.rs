@@ -1,7 +1,9 @@
 //! Verbs of a job that runs, with their options where those are few. `inject` and `stop` stand apart.
 use super::values::role;
-use super::{PauseArgs, RestartArgs};
+use super::{PauseArgs, RestartArgs, RestartTarget, Who};
+use crate::steer::Steer;
 use clap::{Args as ClapArgs, Subcommand};
+use robust_proto::v1;
 use robust_shared::ids::Role;
 use robust_shared::verbs;
 
@@ -30,6 +32,75 @@ pub enum SteerCommand {
     Readmit(EngineArgs),
     #[command(about = verbs::note::VERB.about)]
     Note(NoteArgs),
+}
+
+impl SteerCommand {
+    /// Whether nothing is to be done, and only said what it would bring.
+    pub fn is_dry_run(&self) -> bool {
+        match self {
+            SteerCommand::Restart(args) => args.dry_run,
+            SteerCommand::Scale(args) => args.dry_run,
+            SteerCommand::Cordon(args) | SteerCommand::Uncordon(args) => args.dry_run,
+            SteerCommand::Pause(_)
+            | SteerCommand::Resume
+            | SteerCommand::Update(_)
+            | SteerCommand::RestoreSlot(_)
+            | SteerCommand::Quarantine(_)
+            | SteerCommand::Readmit(_)
+            | SteerCommand::Note(_) => false,
+        }
+    }
+
+    /// What it asks of the daemon.
+    pub fn asks(self) -> Steer {
+        match self {
+            SteerCommand::Pause(_) => Steer::Pause,
+            SteerCommand::Resume => Steer::Resume,
+            SteerCommand::Restart(args) => restart(args.target),
+            SteerCommand::Scale(args) => Steer::Scale(v1::ScaleRequest {
+                role: args.role.name().to_owned(),
+                count: args.count,
+            }),
+            SteerCommand::Update(args) => Steer::Update(v1::UpdateRequest {
+                role: args.role.name().to_owned(),
+                changes: args.set,
+            }),
+            SteerCommand::Cordon(args) => cordon(args.node, true),
+            SteerCommand::Uncordon(args) => cordon(args.node, false),
+            SteerCommand::RestoreSlot(RestoreSlotArgs { node, pool, index }) => {
+                Steer::RestoreSlot(v1::RestoreSlotRequest { node, pool, index })
+            }
+            SteerCommand::Quarantine(args) => Steer::Quarantine(engine(&args)),
+            SteerCommand::Readmit(args) => Steer::Readmit(engine(&args)),
+            SteerCommand::Note(NoteArgs { incident, text }) => {
+                Steer::Note(v1::NoteRequest { incident, text })
+            }
+        }
+    }
+}
+
+fn restart(target: RestartTarget) -> Steer {
+    Steer::Restart(match target {
+        RestartTarget::Task => v1::RestartRequest {
+            role: "task".to_owned(),
+            index: None,
+        },
+        RestartTarget::Who(Who { role, index }) => v1::RestartRequest {
+            role: role.name().to_owned(),
+            index,
+        },
+    })
+}
+
+fn cordon(node: String, out: bool) -> Steer {
+    Steer::Cordon(v1::CordonRequest { node, out })
+}
+
+fn engine(args: &EngineArgs) -> v1::QuarantineRequest {
+    v1::QuarantineRequest {
+        role: args.role.name().to_owned(),
+        index: args.index,
+    }
 }
 
 /// Options of `scale`.

@@ -36,8 +36,10 @@ fn every_verb_is_a_command_or_an_option_of_one_that_takes_what_the_table_says() 
             continue;
         }
         assert_eq!(command.get_about().unwrap().to_string(), verb.about);
-        let (options, words): (Vec<&str>, Vec<&str>) =
-            takes.iter().partition(|word| word.starts_with("--"));
+        let (options, words): (Vec<&str>, Vec<&str>) = takes
+            .iter()
+            .copied()
+            .partition(|word| word.starts_with("--"));
         assert_eq!(places(command.get_positionals()), words, "{name}");
         for word in options {
             let long = word.trim_start_matches("--");

@@ -5,6 +5,7 @@ mod meaning;
 
 use super::job::Job;
 use crate::format::who;
+use crate::steer::Steer;
 use robust_proto::v1;
 use robust_shared::fault::{At, Fault, Spec};
 use robust_shared::verbs;
@@ -202,6 +203,46 @@ impl Strike {
 }
 
 impl Act {
+    /// The verbs that it comes to, in their order; none: it is asked for in a way of its own.
+    pub fn steers(&self) -> Vec<Steer> {
+        match self {
+            Act::Restart(whole) => vec![restart(whole)],
+            Act::Pause => vec![Steer::Pause],
+            Act::Resume => vec![Steer::Resume],
+            Act::Traffic { role, index, out } => {
+                let (role, index) = (role.clone(), *index);
+                let request = v1::QuarantineRequest { role, index };
+                vec![match out {
+                    true => Steer::Quarantine(request),
+                    false => Steer::Readmit(request),
+                }]
+            }
+            Act::Cordon { node, out } => vec![cordon(node, *out)],
+            Act::Drain { node, whom } => {
+                let first = [cordon(node, true)].into_iter();
+                first.chain(whom.iter().map(restart)).collect()
+            }
+            Act::Restore(slot) => vec![Steer::RestoreSlot(v1::RestoreSlotRequest {
+                node: slot.node.clone(),
+                pool: slot.pool.clone(),
+                index: slot.index,
+            })],
+            Act::Scale { role, to, .. } => vec![Steer::Scale(v1::ScaleRequest {
+                role: role.clone(),
+                count: *to,
+            })],
+            Act::Update { role, change } => vec![Steer::Update(v1::UpdateRequest {
+                role: role.clone(),
+                changes: vec![change.clone()],
+            })],
+            Act::Note { incident, text } => vec![Steer::Note(v1::NoteRequest {
+                incident: *incident,
+                text: text.clone(),
+            })],
+            Act::Strike(_) | Act::Disarm(_) | Act::Stop => Vec::new(),
+        }
+    }
+
     /// The question over the dialog.
     pub fn question(&self) -> String {
         match self {
@@ -291,4 +332,13 @@ impl Act {
             _ => None,
         }
     }
+}
+
+fn restart(whole: &Whole) -> Steer {
+    Steer::Restart(whole.request())
+}
+
+fn cordon(node: &str, out: bool) -> Steer {
+    let node = node.to_owned();
+    Steer::Cordon(v1::CordonRequest { node, out })
 }

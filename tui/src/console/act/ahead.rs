@@ -1,49 +1,9 @@
-//! What to ask of the daemon about an act: what it would bring, before it is confirmed, and then that it is done.
-use super::{Act, Whole};
+//! What to ask about an act before it is confirmed.
+use super::Act;
 use crate::steer::Steer;
 use robust_proto::v1::{self, forecast_act::Act as Asked};
 
 impl Act {
-    /// The verbs that it comes to, in their order; none: it is asked for in a way of its own.
-    pub fn steers(&self) -> Vec<Steer> {
-        match self {
-            Act::Restart(whole) => vec![restart(whole)],
-            Act::Pause => vec![Steer::Pause],
-            Act::Resume => vec![Steer::Resume],
-            Act::Traffic { role, index, out } => {
-                let (role, index) = (role.clone(), *index);
-                let request = v1::QuarantineRequest { role, index };
-                vec![match out {
-                    true => Steer::Quarantine(request),
-                    false => Steer::Readmit(request),
-                }]
-            }
-            Act::Cordon { node, out } => vec![cordon(node, *out)],
-            Act::Drain { node, whom } => {
-                let first = [cordon(node, true)].into_iter();
-                first.chain(whom.iter().map(restart)).collect()
-            }
-            Act::Restore(slot) => vec![Steer::RestoreSlot(v1::RestoreSlotRequest {
-                node: slot.node.clone(),
-                pool: slot.pool.clone(),
-                index: slot.index,
-            })],
-            Act::Scale { role, to, .. } => vec![Steer::Scale(v1::ScaleRequest {
-                role: role.clone(),
-                count: *to,
-            })],
-            Act::Update { role, change } => vec![Steer::Update(v1::UpdateRequest {
-                role: role.clone(),
-                changes: vec![change.clone()],
-            })],
-            Act::Note { incident, text } => vec![Steer::Note(v1::NoteRequest {
-                incident: *incident,
-                text: text.clone(),
-            })],
-            Act::Strike(_) | Act::Disarm(_) | Act::Stop => Vec::new(),
-        }
-    }
-
     /// The request for a forecast; none: nothing that runs is changed by it, or nobody looks ahead of it.
     pub fn ahead(&self) -> Option<v1::ForecastRequest> {
         let asked: Vec<Asked> = match self {
@@ -58,18 +18,10 @@ impl Act {
     }
 }
 
-fn restart(whole: &Whole) -> Steer {
-    Steer::Restart(whole.request())
-}
-
-fn cordon(node: &str, out: bool) -> Steer {
-    let node = node.to_owned();
-    Steer::Cordon(v1::CordonRequest { node, out })
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::{Whole, cordon, restart};
     use super::*;
 
     #[test]
