@@ -4,7 +4,7 @@
 //! ```text
 //!  shared::verbs ──► robustd: who may, what the audit log says      ──► robustctl: the commands' help, answers
 //!                ──► the console: question, consequence, palette    ──► docs/reference/verbs.md
-//!                ──► tests: the .proto's calls and fields, the command line's arguments, the fault search
+//!                ──► tests: the .proto's calls and fields, the command line's arguments, what the console asks, the fault search
 //! ```
 //! A verb's module has its [`Verb`] and its sentences: `ASKS` is the question before it is done, `YES` the word for
 //! a yes, `MEANS` what follows, `DONE` the answer. What a verb does is decided in `core::ops` alone.
