@@ -36,6 +36,7 @@ pub const MOST_PARTS: usize = 4096;
 pub mod endpoint;
 pub mod manifest;
 mod promises;
+pub mod requests;
 mod rules;
 
 /// Generated from `robust/v1/*.proto`; a test regenerates and compares it.

@@ -52,4 +52,5 @@ pub mod sim;
 pub mod spare;
 pub mod time;
 pub mod trial;
+pub mod verbs;
 pub mod weights;

@@ -109,7 +109,7 @@ fn what_an_operator_does_to_engines_and_nodes_is_done_and_undone_from_the_keyboa
     terminal.wait("Take rollout-0 out of traffic?");
     assert!(!is_out(&daemon.status()), "nothing is done before the yes");
     terminal.text("y");
-    terminal.wait("rollout-0 gets no new requests");
+    terminal.wait("rollout-0 is quarantined");
     daemon.until("the quarantine", is_out);
     terminal.until("it on the screen", |s| shows(s, "rollout-0", "quarantined"));
     terminal.text("Q");

@@ -23,6 +23,8 @@ mod token;
 mod traj;
 mod tui;
 mod values;
+#[cfg(test)]
+mod verbs_tests;
 
 pub use bench::BenchArgs;
 pub use ca::{CaCommand, InitCaArgs, IssueCaArgs};
@@ -46,7 +48,7 @@ pub use sim::{
 #[cfg(test)]
 pub use slurm::FolderArgs;
 pub use slurm::{AskArgs, GrowArgs, ShrinkArgs, SlurmCommand, SubmitArgs};
-pub use steer::{EngineArgs, NodeArgs, NoteArgs, RestoreSlotArgs, ScaleArgs, UpdateArgs};
+pub use steer::SteerCommand;
 pub use stop::StopArgs;
 pub use store::StoreCommand;
 pub use token::{TTL_OF_NODE, TTL_OF_PERSON, TokenCommand};
@@ -57,6 +59,7 @@ pub use values::{Who, seconds};
 use crate::error::{CliError, ExitCode};
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use robust_proto::endpoint::default_state_dir;
+use robust_shared::verbs;
 use std::path::PathBuf;
 
 const AFTER_EXIT_CODES: &str = "\
@@ -135,12 +138,10 @@ pub enum Command {
     Probe(ProbeArgs),
     /// Print what happened, oldest first
     Events(EventsArgs),
-    /// Strike an instance, a node or the leader with a real fault
+    #[command(about = verbs::inject::VERB.about)]
     Inject(InjectArgs),
     /// Print who asked for what, and what came of it
     Audit(AuditArgs),
-    /// Write a line beside an incident, which may be over: statuses and reports show it, with who wrote it
-    Note(NoteArgs),
     /// Run a drill file: real jobs with planned faults, measured against each other
     Drill(DrillArgs),
     /// Summarise the run
@@ -150,34 +151,17 @@ pub enum Command {
     /// Write the series of the run for TensorBoard or MLflow, once or while it runs
     #[command(subcommand)]
     Export(ExportCommand),
-    /// Begin nothing after the step under way, until `resume`; nothing is stopped or lost
-    Pause(PauseArgs),
-    /// Go on with a paused job
-    Resume,
-    /// New processes for an instance, a role or the whole task, without a fault
-    Restart(RestartArgs),
-    /// More or fewer instances of a role while the job runs
-    Scale(ScaleArgs),
-    /// New values for one role, which alone is restarted with them
-    Update(UpdateArgs),
+    /// Verbs of a job that runs.
+    #[command(flatten)]
+    Steer(SteerCommand),
     /// The nodes of the job: what they have, who is cordoned, and how much failed on each by its own fault
     Nodes,
-    /// Start nothing new on a node; what runs there goes on
-    Cordon(NodeArgs),
-    /// The end of a cordon
-    Uncordon(NodeArgs),
-    /// A lost slot is there again
-    RestoreSlot(RestoreSlotArgs),
     /// The authority that certifies nodes and roles: show it, or replace its secret while the job runs
     #[command(subcommand)]
     Ca(CaCommand),
     /// Join tokens, each of which makes one machine a node, and certificates of nodes
     #[command(subcommand)]
     Token(TokenCommand),
-    /// Take an engine out of traffic: it finishes its turns and gets no new ones, until `readmit`
-    Quarantine(EngineArgs),
-    /// Let a quarantined engine have traffic again
-    Readmit(EngineArgs),
     /// Print the detection rules and restart budgets in force, and where each value came from
     Rules(RulesArgs),
     /// Checkpoints on disk: list, show, verify, pin, collect, export, import (needs no daemon)
@@ -198,7 +182,7 @@ pub enum Command {
     Slurm(SlurmCommand),
     /// Check this machine before a job: driver, libraries, limits, disks, addresses, clocks
     Doctor(DoctorArgs),
-    /// End the job and its daemon in order
+    #[command(about = verbs::stop::VERB.about)]
     Stop(StopArgs),
     /// Print the manual's page of a command (robustctl man inject | man -l -)
     Man(ManArgs),

@@ -143,6 +143,11 @@ impl CliError {
         }
     }
 
+    /// What cannot be written as JSON.
+    pub fn unshown(error: &serde_json::Error) -> CliError {
+        CliError::Protocol(format!("cannot be shown as JSON: {error}"))
+    }
+
     /// What a gRPC status from a daemon that was reached means. `place` is where it listens.
     pub fn from_status(status: &tonic::Status, place: &str) -> CliError {
         let message = status.message().to_owned();

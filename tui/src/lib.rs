@@ -26,6 +26,7 @@ pub mod measuring;
 mod output;
 mod paint;
 mod postmortem;
+mod steer;
 mod table;
 mod trajectories;
 

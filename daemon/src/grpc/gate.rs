@@ -12,7 +12,7 @@
 use super::rights::{Caller, Rights, Way};
 use crate::audit::Audit;
 use prost::Message;
-use robust_proto::v1;
+use robust_proto::requests::{Reader, of_call};
 use std::convert::Infallible;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -29,32 +29,30 @@ const BODY_WITHIN: Duration = Duration::from_secs(20);
 
 /// What a changing request says, for the log: without what is not given.
 fn content(method: &str, message: &[u8]) -> String {
-    match method {
-        "Inject" => json::<v1::InjectRequest>(message),
-        "Disarm" => json::<v1::DisarmRequest>(message),
-        "Note" => json::<v1::NoteRequest>(message),
-        "Quarantine" | "Readmit" => json::<v1::QuarantineRequest>(message),
-        "Scale" => json::<v1::ScaleRequest>(message),
-        "Update" => json::<v1::UpdateRequest>(message),
-        "Cordon" => json::<v1::CordonRequest>(message),
-        "RestoreSlot" => json::<v1::RestoreSlotRequest>(message),
-        "CreateJoinToken" => json::<v1::CreateJoinTokenRequest>(message),
-        "RevokeJoin" => json::<v1::RevokeJoinRequest>(message),
-        "RotateAuthority" => json::<v1::RotateAuthorityRequest>(message),
-        _ => String::new(),
-    }
+    of_call(method, AsJson(message)).unwrap_or_default()
 }
 
-fn json<M: Message + Default + serde::Serialize>(message: &[u8]) -> String {
-    let value = M::decode(message).map(|m| serde_json::to_value(m).unwrap_or_default());
-    let Ok(serde_json::Value::Object(mut fields)) = value else {
-        return "not readable".to_owned();
-    };
-    let empty = |v: &serde_json::Value| {
-        v.is_null() || *v == false || *v == "" || v.as_array().is_some_and(Vec::is_empty)
-    };
-    fields.retain(|_, value| !empty(value));
-    serde_json::Value::Object(fields).to_string()
+/// A request as it came.
+struct AsJson<'a>(&'a [u8]);
+
+impl Reader for AsJson<'_> {
+    type Said = String;
+
+    fn read<M: Message + Default + serde::Serialize>(self) -> String {
+        let value = M::decode(self.0).map(|m| serde_json::to_value(m).unwrap_or_default());
+        let Ok(serde_json::Value::Object(mut fields)) = value else {
+            return "not readable".to_owned();
+        };
+        if fields.is_empty() {
+            // Nothing can be said with it.
+            return String::new();
+        }
+        let empty = |v: &serde_json::Value| {
+            v.is_null() || *v == false || *v == "" || v.as_array().is_some_and(Vec::is_empty)
+        };
+        fields.retain(|_, value| !empty(value));
+        serde_json::Value::Object(fields).to_string()
+    }
 }
 
 /// The service behind the gate.

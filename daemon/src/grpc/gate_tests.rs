@@ -1,6 +1,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 use super::super::rights::Peer;
 use super::*;
+use robust_proto::v1;
+use robust_shared::verbs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -24,12 +26,30 @@ fn the_log_shows_what_was_asked_without_what_was_not_given() {
         content("Note", &note.encode_to_vec()),
         r#"{"incident":3,"text":"the switch"}"#
     );
-    assert_eq!(content("Inject", b"\xff\xff"), "not readable");
+    let restart = v1::RestartRequest {
+        role: "rollout".to_owned(),
+        index: Some(1),
+    };
+    assert_eq!(
+        content("Restart", &restart.encode_to_vec()),
+        r#"{"index":1,"role":"rollout"}"#
+    );
     assert_eq!(content("Stop", b""), "");
     assert_eq!(
         (name("RestoreSlot"), name("Stop")),
         ("restore-slot".into(), "stop".into())
     );
+}
+
+#[test]
+fn of_every_verb_that_takes_something_the_log_says_what_was_given() {
+    for verb in verbs::ALL {
+        let said = content(verb.call, b"\xff\xff");
+        assert_eq!(said, "not readable", "{}", verb.command);
+        let takes = !verb.takes.is_empty();
+        let said = content(verb.call, b"");
+        assert_eq!(said.starts_with('{'), takes, "{}: {said}", verb.command);
+    }
 }
 
 /// A service that says how often it was called.

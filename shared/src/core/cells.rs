@@ -148,31 +148,34 @@ pub const CELL_TABLES: [CellTable; 5] = [
     CellTable {
         machine: "job",
         states: &["new", "running", "changing", "pausing", "paused", "over"],
-        inputs: &[
-            "start",
-            "timeout",
-            "client route requested",
-            "route released",
-            "service lost",
-            "stop",
-            "inject",
-            "inject at",
-            "afflict",
-            "disarm",
-            "restore slot",
-            "scale",
-            "update",
-            "quarantine",
-            "readmit",
-            "cordon",
-            "uncordon",
-            "pause",
-            "resume",
-            "restart",
-            "stood still",
-        ],
+        inputs: &JOB_INPUTS,
     },
 ];
+
+/// What the job hears that is no operator's request.
+const OF_OTHERS: [&str; 7] = [
+    "start",
+    "timeout",
+    "client route requested",
+    "route released",
+    "service lost",
+    "stop",
+    "stood still",
+];
+
+/// What the job hears, operators' requests last.
+const JOB_INPUTS: [&str; OF_OTHERS.len() + Request::KINDS.len()] = {
+    let mut all = [""; OF_OTHERS.len() + Request::KINDS.len()];
+    let mut at = 0;
+    while at < all.len() {
+        all[at] = match at < OF_OTHERS.len() {
+            true => OF_OTHERS[at],
+            false => Request::KINDS[at - OF_OTHERS.len()],
+        };
+        at += 1;
+    }
+    all
+};
 
 impl Core {
     /// The cells that this input is about to meet, one for each machine that hears it.
@@ -222,8 +225,10 @@ impl Core {
             Input::RouteReleased { .. } => meet(JOB, self.s.job_row(), 3),
             Input::ServiceLost { .. } => meet(JOB, self.s.job_row(), 4),
             Input::Stop => meet(JOB, self.s.job_row(), 5),
-            Input::StoodStill => meet(JOB, self.s.job_row(), 20),
-            Input::Operator(_, request) => meet(JOB, self.s.job_row(), request_column(request)),
+            Input::StoodStill => meet(JOB, self.s.job_row(), 6),
+            Input::Operator(_, request) => {
+                meet(JOB, self.s.job_row(), OF_OTHERS.len() + request.kind());
+            }
         }
     }
 
@@ -372,24 +377,5 @@ fn trajectory_column(event: &RoleEvent) -> Option<(TrajectoryId, usize)> {
         RoleEvent::TrajectoryReturned { trajectory, .. } => Some((*trajectory, 1)),
         RoleEvent::RouteRequested { trajectory, .. } => Some((*trajectory, 2)),
         _ => None,
-    }
-}
-
-fn request_column(request: &Request) -> usize {
-    match request {
-        Request::Inject { at: None, .. } => 6,
-        Request::Inject { at: Some(_), .. } => 7,
-        Request::Afflict { .. } => 8,
-        Request::Disarm { .. } => 9,
-        Request::RestoreSlot { .. } => 10,
-        Request::Scale { .. } => 11,
-        Request::Update { .. } => 12,
-        Request::Quarantine { .. } => 13,
-        Request::Readmit { .. } => 14,
-        Request::Cordon { .. } => 15,
-        Request::Uncordon { .. } => 16,
-        Request::Pause => 17,
-        Request::Resume => 18,
-        Request::Restart { .. } => 19,
     }
 }

@@ -13,41 +13,9 @@ pub(super) fn plan(act: &Act, replies: &[Reply], incidents: &[&Incident]) -> Vec
         Act::Leave(node) => Some(format!("whoever is on {node} moves when he can")),
         Act::Ask(_) => None,
     };
-    let replied = replies.iter().filter_map(reply);
+    let replied = replies.iter().filter_map(Reply::words);
     let decided = incidents.iter().map(|i| format!("{}: {}", i.who, i.plan));
     left.into_iter().chain(replied).chain(decided).collect()
-}
-
-/// What the controller answers; of a fault its incident says more.
-fn reply(reply: &Reply) -> Option<String> {
-    Some(match reply {
-        Reply::Restarting { target, when } => {
-            format!("restart {target}, {when}; no fault is counted")
-        }
-        Reply::Scaled {
-            role,
-            from,
-            to,
-            when,
-        } => format!("{role} goes from {from} to {to}, {when}"),
-        Reply::Updated { role, when, .. } => format!("restart {role} with new values, {when}"),
-        Reply::Quarantined { id, out: true } => format!("{id} gets no new requests"),
-        Reply::Quarantined { id, out: false } => format!("{id} may have traffic again"),
-        Reply::Paused {
-            pause: Some(_),
-            when,
-        } => format!("nothing runs any more {when}"),
-        Reply::Paused { pause: None, when } => format!("the job goes on {when}"),
-        Reply::Cordoned { node, out: true } => {
-            format!("nothing new is started on {node}; what runs there goes on")
-        }
-        Reply::Cordoned { node, out: false } => format!("{node} may be used again"),
-        Reply::SlotRestored { .. } => "the slot may be used again".to_owned(),
-        Reply::Struck { .. }
-        | Reply::Armed { .. }
-        | Reply::Disarmed { .. }
-        | Reply::Afflicted { .. } => return None,
-    })
 }
 
 /// "a, b and 3 more"

@@ -4,6 +4,8 @@ use super::coverage::{Coverage, cells, named, unreachable};
 use super::faults::Schedule;
 use super::fixture::Fixture;
 use super::{search, shrink};
+use crate::core::{CELL_TABLES, Cell};
+use crate::verbs::{self, Searched, Verb};
 
 fn hold(seeds: std::ops::Range<u64>) {
     for seed in seeds {
@@ -157,9 +159,59 @@ fn seeds_that_were_kept_meet_five_in_six_of_what_can_be_met_and_nothing_that_can
     }
     let named = |cells: Vec<_>| cells.into_iter().map(named).collect::<Vec<_>>();
     assert_eq!(named(met.surprising()), [""; 0], "said to be out of reach");
+    for (verb, input) in searched() {
+        let heard = cells().filter(|cell| is_asked(*cell, input));
+        let asked: u64 = heard.map(|cell| met.of(cell)).sum();
+        let command = verb.command;
+        assert!(asked > 0, "no operator asks for `{command}`: {input}");
+    }
     let missed = named(met.missed());
     let reachable = cells().filter(|cell| unreachable(*cell).is_none()).count();
     assert!(missed.len() * 6 <= reachable, "of {reachable}: {missed:?}");
+}
+
+/// What the search's operators ask for: each verb, and the inputs of the job that it is.
+fn searched() -> impl Iterator<Item = (&'static Verb, &'static str)> {
+    verbs::ALL.iter().flat_map(|verb| {
+        let inputs: &'static [&'static str] = match verb.searched {
+            Searched::As(inputs) => inputs,
+            Searched::Never(_) => &[],
+        };
+        inputs.iter().map(move |input| (verb, *input))
+    })
+}
+
+/// Whether the job hears this input there before it is over; then every verb is asked for, and refused.
+fn is_asked(cell: Cell, input: &str) -> bool {
+    let table = CELL_TABLES[cell.table];
+    let (heard, state) = (table.inputs[cell.input], table.states[cell.state]);
+    table.machine == "job" && heard == input && state != "over"
+}
+
+#[test]
+fn every_input_of_an_operator_is_a_verbs_and_a_verb_that_is_no_input_says_why() {
+    let of_others = [
+        "start",
+        "timeout",
+        "client route requested",
+        "route released",
+        "service lost",
+        "stood still",
+    ];
+    let job = CELL_TABLES.iter().find(|table| table.machine == "job");
+    let inputs = job.unwrap().inputs.iter().copied();
+    let mut inputs: Vec<&str> = inputs.filter(|input| !of_others.contains(input)).collect();
+    let mut known: Vec<&str> = searched().map(|(_, input)| input).collect();
+    inputs.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(known, inputs);
+    for verb in verbs::ALL {
+        let said = match verb.searched {
+            Searched::As(inputs) => !inputs.is_empty(),
+            Searched::Never(why) => !why.is_empty(),
+        };
+        assert!(said, "{}", verb.command);
+    }
 }
 
 /// For whoever changed the core: `SEEDS=20000 FROM=5000 cargo test .. -- --ignored soak`; every

@@ -1,6 +1,7 @@
 //! The pages of `docs/reference` that the programs write themselves. `UPDATE_DOCS=1 cargo test -p robust-tests --test
 //! documents` writes them anew; look at what changed before it is checked in.
 use super::root;
+use robust_shared::verbs::{self, Searched, Verb};
 use robust_tests::bin;
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -160,6 +161,55 @@ fn the_page_of_the_rules_has_every_rule_with_its_defaults() {
         }
     }
     is_page("rules.md", &page);
+}
+
+/// What the table says of a verb, a row each.
+fn rows(verb: &Verb) -> Vec<(&'static str, String)> {
+    let code = |words: &[&str]| {
+        let words = words.iter().map(|word| format!("`{word}`"));
+        words.collect::<Vec<_>>().join(", ")
+    };
+    let takes: Vec<&str> = verb.takes.iter().map(|argument| argument.word).collect();
+    let mut rows = vec![("what it does", verb.about.to_owned())];
+    if !takes.is_empty() {
+        rows.push(("takes", code(&takes)));
+    }
+    rows.push(("call", code(&[verb.call])));
+    rows.extend(verb.asks.map(|asks| ("the console asks", asks.to_owned())));
+    if !verb.means.is_empty() {
+        rows.push(("what follows", verb.means.join(" ")));
+    }
+    rows.extend(verb.undo.map(|undo| ("taken back with", code(&[undo]))));
+    if verb.strikes {
+        let wants =
+            "wants `--i-know`, and where robustd has a `--break-glass-token-file` that token";
+        rows.push(("a protected job", wants.to_owned()));
+    }
+    let searched = match verb.searched {
+        Searched::As(_) => "its operators ask for it".to_owned(),
+        Searched::Never(why) => format!("never asks for it: {why}"),
+    };
+    rows.push(("the fault search", searched));
+    rows
+}
+
+#[test]
+fn the_page_of_the_verbs_has_each_with_what_it_takes_and_what_follows() {
+    let mut page = "# Every verb\n\nWhat changes a job, or who may take part in it. An operator may ask for all of it, and each request is written to \
+                    the audit log; a viewer and a role may ask for none. Words in braces are said for the job at hand. `--dry-run` and `--wait`, where \
+                    there are such, are `robustctl`'s own: [its page](robustctl.md) has all options.\n"
+        .to_owned();
+    for verb in verbs::ALL {
+        let _ = writeln!(
+            page,
+            "\n## robustctl {}\n\n| | |\n| --- | --- |",
+            verb.command
+        );
+        for (what, text) in rows(verb) {
+            let _ = writeln!(page, "| {what} | {} |", text.replace('|', "\\|"));
+        }
+    }
+    is_page("verbs.md", &page);
 }
 
 #[test]

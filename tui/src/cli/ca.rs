@@ -1,11 +1,12 @@
 //! Options of `ca`.
 use clap::{Args, Subcommand};
+use robust_shared::verbs;
 use std::path::PathBuf;
 
 /// What to do with the authority that certifies nodes and roles.
 #[derive(Clone, Debug, Subcommand)]
 pub enum CaCommand {
-    /// Replace the leader's secret while the job runs: nodes and roles get certificates by the new one
+    #[command(about = verbs::ca_rotate::VERB.about)]
     Rotate(RotateCaArgs),
     /// By which authority nodes and roles are certified, and until when
     Show,

@@ -3,6 +3,7 @@ use super::values::{role, seconds};
 use clap::Args as ClapArgs;
 use robust_shared::fault::{At, Kind};
 use robust_shared::ids::Role;
+use robust_shared::verbs;
 
 /// Options of `inject`.
 #[derive(Debug, ClapArgs)]
@@ -82,8 +83,7 @@ pub struct InjectArgs {
     /// Let the leader's daemon die
     #[arg(long)]
     pub leader_crash: bool,
-    /// Take back a fault that waits, by its number, or `all`
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", help = verbs::disarm::VERB.about)]
     pub disarm: Option<Which>,
     /// Which of them [default: the first that lives]
     #[arg(long, value_name = "N")]

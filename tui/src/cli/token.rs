@@ -1,17 +1,18 @@
 //! Options of `token`.
 use clap::{Args, Subcommand};
 use robust_shared::drill::duration;
+use robust_shared::verbs;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// What to do with join tokens.
 #[derive(Clone, Debug, Subcommand)]
 pub enum TokenCommand {
-    /// Make one and print it: it makes one machine a node, once, until its time is over; or it is a person's own
+    #[command(about = verbs::token_create::VERB.about)]
     Create(CreateTokenArgs),
     /// Tokens that are good still, and nodes that have a certificate
     List,
-    /// Take a token back, or a node's certificate: it is out at once
+    #[command(about = verbs::token_revoke::VERB.about)]
     Revoke(RevokeTokenArgs),
 }
 

@@ -6,7 +6,6 @@ mod ca;
 mod ca_site;
 mod ckpt;
 mod compare;
-mod control;
 mod doctor;
 mod drill;
 mod events;
@@ -16,10 +15,8 @@ mod inject;
 mod inspect;
 mod logs;
 mod man;
-mod membership;
-mod note;
+mod pause;
 mod promises;
-mod quarantine;
 mod report;
 mod roles;
 mod rules;
@@ -27,6 +24,7 @@ mod run;
 mod sim;
 mod slurm;
 mod status;
+mod steer;
 mod stop;
 mod store;
 mod token;
@@ -92,25 +90,15 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         Command::Logs(logs) => logs::run(&endpoint, logs, global.json).await,
         Command::Inspect(args) => inspect::inspect(&endpoint, &args, global.json).await,
         Command::Probe(args) => inspect::probe(&endpoint, &args, global.json).await,
-        Command::Pause(pause) => control::pause(&endpoint, &pause, global.json).await,
-        Command::Resume => control::resume(&endpoint, global.json).await,
-        Command::Restart(restart) => control::restart(&endpoint, &restart, global.json).await,
         Command::Status(status) => status::run(&endpoint, &status, global.json).await,
         Command::Nodes => status::nodes_only(&endpoint, global.json).await,
         Command::Watch(watch) => watch::run(&endpoint, &watch, global.json).await,
         Command::Events(events) => events::run(&endpoint, &events, global.json).await,
         Command::Inject(inject) => inject::run(&endpoint, &inject, global.json).await,
         Command::Audit(args) => audit::run(&endpoint, &args, global.json).await,
-        Command::Note(args) => note::run(&endpoint, args, global.json).await,
         Command::Report(report) => report::run(&endpoint, &report, global.json).await,
         Command::Export(command) => export::run(&endpoint, &command, global.json).await,
-        Command::Quarantine(engine) => quarantine::run(&endpoint, &engine, true, global.json).await,
-        Command::Readmit(engine) => quarantine::run(&endpoint, &engine, false, global.json).await,
-        Command::Scale(args) => membership::scale(&endpoint, &args, global.json).await,
-        Command::Update(args) => membership::update(&endpoint, args, global.json).await,
-        Command::Cordon(node) => membership::cordon(&endpoint, node, true, global.json).await,
-        Command::Uncordon(node) => membership::cordon(&endpoint, node, false, global.json).await,
-        Command::RestoreSlot(slot) => membership::restore(&endpoint, slot, global.json).await,
+        Command::Steer(command) => steer::run(&endpoint, command, global.json).await,
         Command::Ca(command) => ca::run(&endpoint, command, global.json).await,
         Command::Token(command) => token::run(&endpoint, command, global.json).await,
         Command::Rules(args) => rules::run(&endpoint, args.rule.as_deref(), global.json).await,
@@ -138,7 +126,6 @@ fn put(text: &str) -> Result<(), CliError> {
 
 /// Writes a message as one line of JSON.
 fn put_json<T: serde::Serialize>(message: &T) -> Result<(), CliError> {
-    let text = serde_json::to_string(message)
-        .map_err(|e| CliError::Protocol(format!("cannot be shown as JSON: {e}")))?;
+    let text = serde_json::to_string(message).map_err(|e| CliError::unshown(&e))?;
     put(&(text + "\n"))
 }

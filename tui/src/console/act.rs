@@ -1,11 +1,14 @@
-//! What an operator can have done, what it means, and what must be typed before it happens.
+//! What an operator can have done, what it means, and what must be typed before it happens. The words are those of the
+//! verbs ([`verbs`]); what depends on the job that is on the screen is here.
 mod ahead;
 mod meaning;
 
 use super::job::Job;
 use crate::format::who;
+use crate::steer::Steer;
 use robust_proto::v1;
 use robust_shared::fault::{At, Fault, Spec};
+use robust_shared::verbs;
 
 /// Something that changes the job.
 #[derive(Clone, Debug, PartialEq)]
@@ -200,6 +203,46 @@ impl Strike {
 }
 
 impl Act {
+    /// The verbs that it comes to, in their order; none: it is asked for in a way of its own.
+    pub fn steers(&self) -> Vec<Steer> {
+        match self {
+            Act::Restart(whole) => vec![restart(whole)],
+            Act::Pause => vec![Steer::Pause],
+            Act::Resume => vec![Steer::Resume],
+            Act::Traffic { role, index, out } => {
+                let (role, index) = (role.clone(), *index);
+                let request = v1::QuarantineRequest { role, index };
+                vec![match out {
+                    true => Steer::Quarantine(request),
+                    false => Steer::Readmit(request),
+                }]
+            }
+            Act::Cordon { node, out } => vec![cordon(node, *out)],
+            Act::Drain { node, whom } => {
+                let first = [cordon(node, true)].into_iter();
+                first.chain(whom.iter().map(restart)).collect()
+            }
+            Act::Restore(slot) => vec![Steer::RestoreSlot(v1::RestoreSlotRequest {
+                node: slot.node.clone(),
+                pool: slot.pool.clone(),
+                index: slot.index,
+            })],
+            Act::Scale { role, to, .. } => vec![Steer::Scale(v1::ScaleRequest {
+                role: role.clone(),
+                count: *to,
+            })],
+            Act::Update { role, change } => vec![Steer::Update(v1::UpdateRequest {
+                role: role.clone(),
+                changes: vec![change.clone()],
+            })],
+            Act::Note { incident, text } => vec![Steer::Note(v1::NoteRequest {
+                incident: *incident,
+                text: text.clone(),
+            })],
+            Act::Strike(_) | Act::Disarm(_) | Act::Stop => Vec::new(),
+        }
+    }
+
     /// The question over the dialog.
     pub fn question(&self) -> String {
         match self {
@@ -212,47 +255,52 @@ impl Act {
                     Fault::LoseSlot => format!("Lose the slot of {whom}{when}?"),
                     // It names its node itself.
                     Fault::LoseNode { .. } => format!("Lose {whom}?"),
-                    fault => format!("Inject `{fault}` into {whom}{when}?"),
+                    fault => verbs::inject::ASKS.say([&fault.to_string(), &whom, &when]),
                 }
             }
-            Act::Disarm(armed) => format!("Take back `{}`?", armed.fault),
-            Act::Restart(whole) => format!("Restart {}?", whole.name()),
-            Act::Pause => "Pause the job?".to_owned(),
-            Act::Resume => "Resume the job?".to_owned(),
+            Act::Disarm(armed) => verbs::disarm::ASKS.say([&armed.fault]),
+            Act::Restart(whole) => verbs::restart::ASKS.say([&whole.name()]),
+            Act::Pause => verbs::pause::ASKS.say([]),
+            Act::Resume => verbs::resume::ASKS.say([]),
             Act::Traffic { role, index, out } => match out {
-                true => format!("Take {} out of traffic?", who(role, *index)),
-                false => format!("Let {} have traffic again?", who(role, *index)),
+                true => verbs::quarantine::ASKS.say([&who(role, *index)]),
+                false => verbs::readmit::ASKS.say([&who(role, *index)]),
             },
-            Act::Cordon { node, out: true } => format!("Cordon {node}?"),
-            Act::Cordon { node, out: false } => format!("Uncordon {node}?"),
+            Act::Cordon { node, out: true } => verbs::cordon::ASKS.say([node]),
+            Act::Cordon { node, out: false } => verbs::uncordon::ASKS.say([node]),
+            // It is a cordon with restarts, and no verb of its own.
             Act::Drain { node, .. } => format!("Drain {node}?"),
-            Act::Restore(slot) => format!("Restore slot {} of {}?", slot.index, slot.pool),
-            Act::Scale { role, from, to } => format!("Scale {role} from {from} to {to}?"),
-            Act::Update { role, .. } => format!("Update {role}?"),
-            Act::Note { incident, .. } => format!("Note this on incident {incident}?"),
-            Act::Stop => "End the job?".to_owned(),
+            Act::Restore(slot) => {
+                verbs::restore_slot::ASKS.say([&slot.index.to_string(), &slot.pool])
+            }
+            Act::Scale { role, from, to } => {
+                verbs::scale::ASKS.say([role, &from.to_string(), &to.to_string()])
+            }
+            Act::Update { role, .. } => verbs::update::ASKS.say([role]),
+            Act::Note { incident, .. } => verbs::note::ASKS.say([&incident.to_string()]),
+            Act::Stop => verbs::stop::ASKS.say([]),
         }
     }
 
     /// What `y` does, as a word.
     pub fn verb(&self) -> &'static str {
         match self {
-            Act::Strike(s) if s.at.is_some() => "arm it",
+            Act::Strike(s) if s.at.is_some() => verbs::inject::YES_LATER,
             Act::Strike(s) => s.fault.kind().name(),
-            Act::Disarm(_) => "take it back",
-            Act::Restart(_) => "restart",
-            Act::Pause => "pause",
-            Act::Resume => "resume",
-            Act::Traffic { out: true, .. } => "quarantine",
-            Act::Traffic { out: false, .. } => "readmit",
-            Act::Cordon { out: true, .. } => "cordon",
-            Act::Cordon { out: false, .. } => "uncordon",
+            Act::Disarm(_) => verbs::disarm::YES,
+            Act::Restart(_) => verbs::restart::YES,
+            Act::Pause => verbs::pause::YES,
+            Act::Resume => verbs::resume::YES,
+            Act::Traffic { out: true, .. } => verbs::quarantine::YES,
+            Act::Traffic { out: false, .. } => verbs::readmit::YES,
+            Act::Cordon { out: true, .. } => verbs::cordon::YES,
+            Act::Cordon { out: false, .. } => verbs::uncordon::YES,
             Act::Drain { .. } => "drain",
-            Act::Restore(_) => "restore",
-            Act::Scale { .. } => "scale",
-            Act::Update { .. } => "update",
-            Act::Note { .. } => "note it",
-            Act::Stop => "end the job",
+            Act::Restore(_) => verbs::restore_slot::YES,
+            Act::Scale { .. } => verbs::scale::YES,
+            Act::Update { .. } => verbs::update::YES,
+            Act::Note { .. } => verbs::note::YES,
+            Act::Stop => verbs::stop::YES,
         }
     }
 
@@ -284,4 +332,13 @@ impl Act {
             _ => None,
         }
     }
+}
+
+fn restart(whole: &Whole) -> Steer {
+    Steer::Restart(whole.request())
+}
+
+fn cordon(node: &str, out: bool) -> Steer {
+    let node = node.to_owned();
+    Steer::Cordon(v1::CordonRequest { node, out })
 }

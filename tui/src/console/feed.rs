@@ -3,7 +3,6 @@ use super::act::{Act, Strike, Whole};
 use super::event::{Asked, Event};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
-use crate::format::who;
 use crate::inside;
 use crate::paint::Paint;
 use crate::table::Table;
@@ -169,13 +168,14 @@ pub async fn foresee(endpoint: Endpoint, act: Act, to: Sender<Event>) {
 }
 
 async fn carry_out(endpoint: &Endpoint, act: Act) -> Result<String, CliError> {
-    let mut client = endpoint.connect().await?;
     match act {
         Act::Strike(strike) => {
+            let mut client = endpoint.connect().await?;
             let done = endpoint.ask(client.inject(strike.request())).await?;
             Ok(struck(&strike, &done))
         }
         Act::Disarm(armed) => {
+            let mut client = endpoint.connect().await?;
             let request = v1::DisarmRequest { id: Some(armed.id) };
             let gone = endpoint.ask(client.disarm(request)).await?.disarmed;
             Ok(match gone.is_empty() {
@@ -183,70 +183,18 @@ async fn carry_out(endpoint: &Endpoint, act: Act) -> Result<String, CliError> {
                 false => format!("`{}` is taken back", armed.fault),
             })
         }
-        Act::Restart(whole) => {
-            let done = endpoint.ask(client.restart(whole.request())).await?;
-            Ok(format!("{} is restarted: {}", done.what, done.when))
-        }
-        Act::Pause => {
-            let done = endpoint.ask(client.pause(v1::PauseRequest {})).await?;
-            Ok(format!("the job pauses: {}", done.when))
-        }
-        Act::Resume => {
-            let done = endpoint.ask(client.resume(v1::ResumeRequest {})).await?;
-            Ok(format!("the job goes on: {}", done.when))
-        }
-        Act::Traffic { role, index, out } => {
-            let request = v1::QuarantineRequest { role, index };
-            let reply = match out {
-                true => endpoint.ask(client.quarantine(request)).await?,
-                false => endpoint.ask(client.readmit(request)).await?,
-            };
-            let name = who(&reply.role, reply.index);
-            Ok(match reply.quarantined {
-                true => format!("{name} gets no new requests"),
-                false => format!("{name} may have traffic again"),
-            })
-        }
-        Act::Cordon { node, out } => {
-            let request = v1::CordonRequest { node, out };
-            let node = endpoint.ask(client.cordon(request)).await?.node;
-            Ok(match out {
-                true => format!("nothing new is started on {node}"),
-                false => format!("{node} may be used again"),
-            })
-        }
         Act::Drain { node, whom } => drain(endpoint, node, whom).await,
-        Act::Restore(v1::Slot { node, pool, index }) => {
-            let words = format!("slot {index} of pool {pool} on {node} is there again");
-            let request = v1::RestoreSlotRequest { node, pool, index };
-            endpoint.ask(client.restore_slot(request)).await?;
-            Ok(words)
-        }
-        Act::Scale { role, to, .. } => {
-            let request = v1::ScaleRequest { role, count: to };
-            let r = endpoint.ask(client.scale(request)).await?;
-            Ok(format!(
-                "{} goes from {} to {}: {}",
-                r.role, r.from, r.to, r.when
-            ))
-        }
-        Act::Update { role, change } => {
-            let changes = vec![change];
-            let request = v1::UpdateRequest { role, changes };
-            let r = endpoint.ask(client.update(request)).await?;
-            let (role, revision, when) = (r.role, r.revision, r.when);
-            Ok(format!(
-                "{role} is restarted (revision {revision} of the job): {when}"
-            ))
-        }
-        Act::Note { incident, text } => {
-            let request = v1::NoteRequest { incident, text };
-            let count = endpoint.ask(client.note(request)).await?.count;
-            Ok(format!("note {count} of incident {incident} is kept"))
-        }
         Act::Stop => {
+            let mut client = endpoint.connect().await?;
             endpoint.ask(client.stop(v1::StopRequest {})).await?;
             Ok("the job is ending in order".to_owned())
+        }
+        act => {
+            let mut words = String::new();
+            for steer in act.steers() {
+                words = steer.ask(endpoint).await?.words;
+            }
+            Ok(words)
         }
     }
 }

@@ -2,6 +2,7 @@
 //! the help, the last line and the palette (`:`) all read it, so that none of them says what another does not know.
 //! What a key does is written where it is pressed: in `state/keys.rs`, and in each screen's `on`.
 use crossterm::event::KeyCode;
+use robust_shared::verbs;
 
 /// A key, or keys that belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +88,7 @@ pub const PALETTE: Key = Key::hand(":", ":", "acts", "find a screen or an act by
 pub const PAUSE: Key = Key::act(
     "P",
     KeyCode::Char('P'),
-    "pause",
+    verbs::pause::YES,
     "pause the job, or resume it",
 );
 /// All of the job anew.

@@ -98,6 +98,46 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// What they are called where inputs are counted, by their number.
+    pub(in crate::core) const KINDS: [&str; 14] = [
+        "inject",
+        "inject at",
+        "afflict",
+        "disarm",
+        "restore slot",
+        "scale",
+        "update",
+        "quarantine",
+        "readmit",
+        "cordon",
+        "uncordon",
+        "pause",
+        "resume",
+        "restart",
+    ];
+
+    /// Its number among those.
+    pub(in crate::core) fn kind(&self) -> usize {
+        match self {
+            Request::Inject { at: None, .. } => 0,
+            Request::Inject { at: Some(_), .. } => 1,
+            Request::Afflict { .. } => 2,
+            Request::Disarm { .. } => 3,
+            Request::RestoreSlot { .. } => 4,
+            Request::Scale { .. } => 5,
+            Request::Update { .. } => 6,
+            Request::Quarantine { .. } => 7,
+            Request::Readmit { .. } => 8,
+            Request::Cordon { .. } => 9,
+            Request::Uncordon { .. } => 10,
+            Request::Pause => 11,
+            Request::Resume => 12,
+            Request::Restart { .. } => 13,
+        }
+    }
+}
+
 /// Whose processes an operator wants replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -6,6 +6,7 @@ use crate::core::roster::nodes::SlotRef;
 use crate::fault::{At, Kind};
 use crate::ids::{Incarnation, InstanceId, Role};
 use crate::job::Mode;
+use crate::verbs;
 use serde::{Deserialize, Serialize};
 
 /// What a request led to.
@@ -95,6 +96,38 @@ pub enum Reply {
         /// Whether it is out.
         out: bool,
     },
+}
+
+impl Reply {
+    /// It in words; none: of a fault its incident says more.
+    pub fn words(&self) -> Option<String> {
+        Some(match self {
+            Reply::Restarting { target, when } => {
+                format!("restart {target}, {when}; no fault is counted")
+            }
+            Reply::Scaled {
+                role,
+                from,
+                to,
+                when,
+            } => format!("{role} goes from {from} to {to}, {when}"),
+            Reply::Updated { role, when, .. } => format!("restart {role} with new values, {when}"),
+            Reply::Quarantined { id, out: true } => verbs::quarantine::DONE.say([&id.to_string()]),
+            Reply::Quarantined { id, out: false } => verbs::readmit::DONE.say([&id.to_string()]),
+            Reply::Paused {
+                pause: Some(_),
+                when,
+            } => format!("nothing runs any more {when}"),
+            Reply::Paused { pause: None, when } => format!("the job goes on {when}"),
+            Reply::Cordoned { node, out: true } => verbs::cordon::DONE.say([node]),
+            Reply::Cordoned { node, out: false } => verbs::uncordon::DONE.say([node]),
+            Reply::SlotRestored { .. } => "the slot may be used again".to_owned(),
+            Reply::Struck { .. }
+            | Reply::Armed { .. }
+            | Reply::Disarmed { .. }
+            | Reply::Afflicted { .. } => return None,
+        })
+    }
 }
 
 /// Why a request was refused, and what to do instead. The job is as it was.

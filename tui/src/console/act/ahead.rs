@@ -1,59 +1,27 @@
 //! What to ask about an act before it is confirmed.
-use super::{Act, Whole};
+use super::Act;
+use crate::steer::Steer;
 use robust_proto::v1::{self, forecast_act::Act as Asked};
 
 impl Act {
     /// The request for a forecast; none: nothing that runs is changed by it, or nobody looks ahead of it.
     pub fn ahead(&self) -> Option<v1::ForecastRequest> {
-        let asked = match self {
+        let asked: Vec<Asked> = match self {
             Act::Strike(strike) => vec![Asked::Inject(strike.request())],
-            Act::Restart(whole) => vec![restart(whole)],
-            Act::Pause => vec![Asked::Pause(v1::PauseRequest {})],
-            Act::Resume => vec![Asked::Resume(v1::ResumeRequest {})],
-            Act::Traffic { role, index, out } => {
-                let (role, index) = (role.clone(), *index);
-                let request = v1::QuarantineRequest { role, index };
-                vec![match out {
-                    true => Asked::Quarantine(request),
-                    false => Asked::Readmit(request),
-                }]
-            }
-            Act::Cordon { node, out } => vec![cordon(node, *out)],
-            Act::Drain { node, whom } => {
-                let first = [cordon(node, true)].into_iter();
-                first.chain(whom.iter().map(restart)).collect()
-            }
-            Act::Restore(slot) => vec![Asked::RestoreSlot(v1::RestoreSlotRequest {
-                node: slot.node.clone(),
-                pool: slot.pool.clone(),
-                index: slot.index,
-            })],
-            Act::Scale { role, to, .. } => vec![Asked::Scale(v1::ScaleRequest {
-                role: role.clone(),
-                count: *to,
-            })],
-            Act::Disarm(_) | Act::Update { .. } | Act::Note { .. } | Act::Stop => return None,
+            act => act.steers().into_iter().filter_map(Steer::ahead).collect(),
         };
         let act = |act| v1::ForecastAct { act: Some(act) };
-        Some(v1::ForecastRequest {
+        (!asked.is_empty()).then(|| v1::ForecastRequest {
             acts: asked.into_iter().map(act).collect(),
             leaves: String::new(),
         })
     }
 }
 
-fn restart(whole: &Whole) -> Asked {
-    Asked::Restart(whole.request())
-}
-
-fn cordon(node: &str, out: bool) -> Asked {
-    let node = node.to_owned();
-    Asked::Cordon(v1::CordonRequest { node, out })
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::{Whole, cordon, restart};
     use super::*;
 
     #[test]
@@ -66,14 +34,16 @@ mod tests {
             node: "node-a".to_owned(),
             whom: vec![rollout(0), rollout(1)],
         };
-        let acts = drain.ahead().unwrap().acts;
-        let asked: Vec<Asked> = acts.into_iter().filter_map(|act| act.act).collect();
-        let expected = [
+        let steers = [
             cordon("node-a", true),
             restart(&rollout(0)),
             restart(&rollout(1)),
         ];
-        assert_eq!(asked, expected);
+        assert_eq!(drain.steers(), steers);
+        let acts = drain.ahead().unwrap().acts;
+        let asked: Vec<Asked> = acts.into_iter().filter_map(|act| act.act).collect();
+        let expected: Vec<Asked> = steers.into_iter().filter_map(Steer::ahead).collect();
+        assert_eq!((asked.len(), asked), (3, expected));
     }
 
     #[test]

@@ -1,62 +1,38 @@
 //! What will happen, and to whom, in sentences.
 use super::{Act, Life, Strike, Whole};
 use crate::console::job::Job;
+use robust_proto::v1;
 use robust_shared::fault::{At, Carrier, Fault, Kind};
+use robust_shared::verbs;
 
 impl Act {
     /// What will happen, and to whom; a sentence each.
     pub fn consequences(&self, job: &Job) -> Vec<String> {
-        let lines = |all: &[&str]| all.iter().map(|&l| l.to_owned()).collect();
         match self {
             Act::Strike(strike) => of_strike(job, strike),
             Act::Disarm(armed) => {
                 let whom = crate::format::who(&armed.role, armed.index);
-                vec![format!("{whom} is not struck by it any more.")]
+                vec![verbs::disarm::MEANS.say([&whom])]
             }
             Act::Restart(whole) => of_restart(job, whole),
-            Act::Pause => lines(&[
-                "The step under way ends and is committed; no further one is begun until it is \
-                 resumed, also by a daemon that starts again. No process ends.",
-            ]),
-            Act::Resume => lines(&["The next step is begun at once."]),
-            Act::Traffic { out: true, .. } => lines(&[
-                "It finishes its turns and gets no new ones, whatever its health, until it is \
-                 readmitted. Its peers take its share.",
-            ]),
-            Act::Traffic { out: false, .. } => {
-                lines(&["It is routed to again as soon as it is healthy and has the weights."])
+            Act::Pause => vec![verbs::pause::MEANS.say([])],
+            Act::Resume => vec![verbs::resume::MEANS.say([])],
+            Act::Traffic { out: true, .. } => vec![verbs::quarantine::MEANS.say([])],
+            Act::Traffic { out: false, .. } => vec![verbs::readmit::MEANS.say([])],
+            Act::Cordon { node, out: true } => {
+                vec![verbs::cordon::MEANS.say([&instances(job, node)])]
             }
-            Act::Cordon { node, out: true } => vec![format!(
-                "{} go on there; nothing new is started on it, and what fails is started \
-                 elsewhere.",
-                instances(job, node)
-            )],
-            Act::Cordon { out: false, .. } => lines(&["It may be used for new instances again."]),
+            Act::Cordon { out: false, .. } => vec![verbs::uncordon::MEANS.say([])],
             Act::Drain { node, whom } => of_drain(node, whom),
-            Act::Restore(slot) => vec![format!(
-                "The daemon may place instances on slot {} of pool {} on {} again.",
-                slot.index, slot.pool, slot.node
-            )],
-            Act::Scale { role, from, to } if to < from => vec![format!(
-                "{} of {from} {role} instances end; what they were generating goes on elsewhere.",
-                from - to
-            )],
-            Act::Scale { role, from, to } => vec![format!(
-                "{} more {role} instances are started where slots are free; ranks at the next \
-                 step boundary.",
-                to - from
-            )],
-            Act::Update { role, change } => vec![
-                format!("{change}"),
-                format!("Role {role} alone is restarted with it; refused, the job is as it was."),
-            ],
-            Act::Note { text, .. } => vec![
-                text.clone(),
-                "It is kept with the incident, with your name and the time, and cannot be taken back.".to_owned(),
-            ],
-            Act::Stop => lines(&[
-                "The job ends at its last committed step, every role and the daemon with it.",
-            ]),
+            Act::Restore(v1::Slot { node, pool, index }) => {
+                vec![verbs::restore_slot::MEANS.say([&index.to_string(), pool, node])]
+            }
+            Act::Scale { role, from, to } => vec![of_scale(role, *from, *to)],
+            Act::Update { role, change } => {
+                vec![change.clone(), verbs::update::MEANS.say([role])]
+            }
+            Act::Note { text, .. } => vec![text.clone(), verbs::note::MEANS.say([])],
+            Act::Stop => vec![verbs::stop::MEANS.say([])],
         }
     }
 }
@@ -83,19 +59,23 @@ fn of_drain(node: &str, whom: &[Whole]) -> Vec<String> {
     }
 }
 
+fn of_scale(role: &str, from: u32, to: u32) -> String {
+    let so_many = from.abs_diff(to).to_string();
+    match to < from {
+        true => verbs::scale::FEWER.say([&so_many, &from.to_string(), role]),
+        false => verbs::scale::MORE.say([&so_many, role]),
+    }
+}
+
 fn of_restart(job: &Job, whole: &Whole) -> Vec<String> {
-    let planned = "It is no fault: no budget is used, and it is counted apart.".to_owned();
     let what = match whole {
-        Whole::Task => {
-            "Every process ends and is started again from the last committed step.".to_owned()
+        Whole::Task => verbs::restart::OF_TASK.say([]),
+        Whole::Instance { role, .. } if role == "trainer" => {
+            verbs::restart::OF_GANG.say([&ranks(job, "gets new", "get new")])
         }
-        Whole::Instance { role, .. } if role == "trainer" => format!(
-            "{} processes together; nothing is trained twice, and rollouts go on generating.",
-            ranks(job, "gets new", "get new")
-        ),
-        Whole::Instance { role, .. } => format!("It gets a new process. {}", after(role)),
+        Whole::Instance { role, .. } => verbs::restart::OF_ONE.say([after(role)]),
     };
-    vec![what, planned]
+    vec![what, verbs::restart::MEANS.say([])]
 }
 
 /// The whole gang as the subject of a sentence.

@@ -14,6 +14,7 @@ use crossterm::event::KeyCode;
 use ratatui::style::Style;
 use robust_proto::v1::RoleStatus;
 use robust_shared::fault::Fault;
+use robust_shared::verbs;
 
 /// The table.
 pub fn table() -> Table<RoleStatus> {
@@ -30,7 +31,7 @@ const FAULT: Key = of(
 const RESTART: Key = of(
     'R',
     "R",
-    "restart",
+    verbs::restart::YES,
     "restart the selected instance, without a fault",
 );
 
@@ -50,11 +51,21 @@ pub const KEYS: [Key; 11] = [
     of(
         'Q',
         "Q",
-        "quarantine",
+        verbs::quarantine::YES,
         "an engine out of traffic, or readmit it",
     ),
-    of('S', "S", "scale", "scale the role of the selected instance"),
-    of('U', "U", "update", "a new value for the instance's role"),
+    of(
+        'S',
+        "S",
+        verbs::scale::YES,
+        "scale the role of the selected instance",
+    ),
+    of(
+        'U',
+        "U",
+        verbs::update::YES,
+        "a new value for the instance's role",
+    ),
     of(
         'i',
         "i",

@@ -17,6 +17,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use robust_proto::v1::{NodeStatus, RoleStatus, Slot};
+use robust_shared::verbs;
 
 /// Its keys.
 const KEYS: [Key; 4] = [
@@ -33,7 +34,7 @@ const KEYS: [Key; 4] = [
 const CORDON: Key = Key::act(
     "C",
     KeyCode::Char('C'),
-    "cordon",
+    verbs::cordon::YES,
     "cordon the selected node, or uncordon it",
 );
 const DRAIN: Key = Key::act(

@@ -8,6 +8,7 @@ use super::screens::screen;
 use crossterm::event::KeyCode;
 use robust_proto::v1;
 use robust_shared::fault::Fault;
+use robust_shared::verbs;
 
 #[test]
 fn what_stops_the_whole_gang_wants_its_name_typed() {
@@ -36,6 +37,62 @@ fn under_policy_task_any_kill_wants_the_name_typed() {
     let mut state = showing(status);
     assert_eq!(play(&mut state, ['G', 'K', 'y'].map(press)), []);
     wants_typed(&state, "agent");
+}
+
+#[test]
+fn what_the_table_says_that_the_console_asks_is_asked_with_all_words_in_their_places() {
+    let (role, node) = (|| "rollout".to_owned(), || "node-a".to_owned());
+    let traffic = |out| Act::Traffic {
+        role: role(),
+        index: 0,
+        out,
+    };
+    let cordon = |out| Act::Cordon { node: node(), out };
+    let scale = |from, to| Act::Scale {
+        role: role(),
+        from,
+        to,
+    };
+    let acts = [
+        Act::Strike(Strike {
+            fault: Fault::LeaderCrash,
+            at: None,
+            life: None,
+            i_know: false,
+        }),
+        Act::Disarm(v1::ArmedFault::default()),
+        Act::Restart(Whole::Task),
+        Act::Pause,
+        Act::Resume,
+        traffic(true),
+        traffic(false),
+        cordon(true),
+        cordon(false),
+        Act::Restore(v1::Slot::default()),
+        scale(1, 2),
+        scale(2, 1),
+        Act::Update {
+            role: role(),
+            change: "rollout.batch=8".to_owned(),
+        },
+        Act::Note {
+            incident: 3,
+            text: "the switch".to_owned(),
+        },
+        Act::Stop,
+    ];
+    let state = showing(healthy());
+    let questions: Vec<String> = acts.iter().map(Act::question).collect();
+    for verb in verbs::ALL {
+        let begins = verb.asks.and_then(|asks| asks.split('{').next());
+        let asked = |begins: &str| questions.iter().any(|asks| asks.starts_with(begins));
+        assert!(begins.is_none_or(asked), "{}", verb.command);
+    }
+    for act in &acts {
+        let said = act.consequences(&state.common().job).join(" ");
+        let open = act.question().contains('{') || said.contains('{');
+        assert!(!open && !said.is_empty(), "{}: {said}", act.question());
+    }
 }
 
 #[test]
