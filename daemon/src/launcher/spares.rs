@@ -119,7 +119,7 @@ pub(super) enum SpareEnd {
     Waiting(Spare, u32),
     /// It said that none like it will ever be ready.
     Never(Spare),
-    /// It was killed from here.
+    /// It was killed from here, or says what is known.
     Killed(Spare),
 }
 
@@ -152,12 +152,17 @@ impl Spares {
 
     /// How many of these are missing; none of a kind whose spares do not come up.
     pub fn missing(&self, parked: &Parked, wanted: u32) -> u32 {
-        let fails = |(of, times): &(Parked, u32)| of == parked && *times >= FAILURES;
-        if self.failed.iter().any(fails) {
+        if self.is_hopeless(parked) {
             return 0;
         }
         let there = self.parked.iter().filter(|s| s.parked == *parked).count();
         wanted.saturating_sub(u32::try_from(there).unwrap_or(u32::MAX))
+    }
+
+    /// Whether no more of a kind are started.
+    fn is_hopeless(&self, parked: &Parked) -> bool {
+        let fails = |(of, times): &(Parked, u32)| of == parked && *times >= FAILURES;
+        self.failed.iter().any(fails)
     }
 
     /// Whether there are as many of each of these as can be had, and no others.
@@ -217,8 +222,13 @@ impl Spares {
         let at = self.parked.iter().position(is)?;
         let mut spare = self.parked.swap_remove(at);
         if spare.says_never() {
+            let known = self.is_hopeless(&spare.parked);
             self.fail(&spare.parked, FAILURES);
-            return Some(SpareEnd::Never(spare));
+            return Some(match known {
+                // Another one said so before.
+                true => SpareEnd::Killed(spare),
+                false => SpareEnd::Never(spare),
+            });
         }
         if spare.is_ready() {
             self.failed.retain(|(of, _)| *of != spare.parked);

@@ -218,7 +218,12 @@ fn untaken<T>(spare: Spare, why: NotTaken) -> Result<T, Box<(Spare, NotTaken)>> 
 fn say_never(parked: &Parked) {
     let (role, log) = (parked.role.name(), parked.log_path.display());
     let said = tail(&parked.log_path, 0);
-    let why = said.lines().next_back().unwrap_or_default();
+    // Others like it write there, too.
+    let mut errors = said
+        .lines()
+        .rev()
+        .filter_map(|line| line.strip_prefix("error: "));
+    let why = errors.next().unwrap_or("its log does not say why");
     tracing::warn!(
         "no spare for {role} is started any more until the job file is changed ({log}): {why}"
     );
