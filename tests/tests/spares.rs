@@ -231,7 +231,9 @@ fn a_killed_rank_that_is_a_program_goes_on_as_one_that_waited_in_attach() {
     let said = "the program is the one that waited";
     assert_eq!(of_ranks(&daemon).matches(said).count(), 2);
 
-    // Again, from one to the next; whose program was killed, and not its shim, is no different.
+    // Again, from one to the next, and the program is killed, not its shim. A fault before the restarted gang's first
+    // step would rightly restart the task.
+    daemon.until_step(after["incidents"][0]["step"].as_u64().unwrap() + 2);
     let again = until_ready(&mut daemon);
     let waits = ready(&again, "trainer");
     strike(*programs(&daemon).first().unwrap(), Signal::SIGKILL);
@@ -291,19 +293,22 @@ fn a_program_that_dies_or_stands_still_while_it_waits_is_replaced_and_nobody_is_
 #[test]
 fn a_program_that_asks_for_its_rank_before_attach_has_no_spares_and_that_is_said_once() {
     let asks = "import os, runpy; int(os.environ['RANK']); runpy.run_path('train.py', run_name='__main__')";
-    let argv: Vec<toml::Value> = ["{env:TORCH_PYTHON}", "-c", asks].map(Into::into).into();
+    let argv: Vec<toml::Value> = ["{env:TORCH_PYTHON}", "-c", asks]
+        .map(toml::Value::from)
+        .to_vec();
     let mut daemon = start_torch(&torch(4000).set("trainer.command", "argv", argv));
     let said = "no spare for trainer is started any more until the job file is changed";
     let before = daemon.until("the engine's spare alone", |status| {
         ready(status, "rollout").len() == 1 && !status["spares"].to_string().contains("trainer")
     });
-    daemon.wait_for("it to be said", |daemon| daemon.logs().contains(said));
+    let logged = |daemon: &Daemon| std::fs::read_to_string(daemon.stderr()).unwrap();
+    daemon.wait_for("it to be said", |daemon| logged(daemon).contains(said));
     kill(&daemon, "trainer");
     let after = daemon.status();
     assert!(of_role(&after, "trainer").is_disjoint(&of_role(&before, "trainer")));
-    let logs = daemon.logs();
-    let sentence: Vec<_> = logs.lines().filter(|line| line.contains(said)).collect();
-    assert_eq!(sentence.len(), 1, "{logs}");
+    let log = logged(&daemon);
+    let sentence: Vec<_> = log.lines().filter(|line| line.contains(said)).collect();
+    assert_eq!(sentence.len(), 1, "{log}");
     let why =
         "ValueError: invalid literal for int() with base 10: 'unknown until robustrl.attach()'";
     assert!(sentence[0].contains(why), "{sentence:?}");
