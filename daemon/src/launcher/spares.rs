@@ -86,7 +86,7 @@ pub(super) struct Spare {
 /// Why a spare is not the life that it was to be.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotTaken {
-    /// It is, or says nothing.
+    /// It is gone, or says nothing.
     #[error(transparent)]
     NotTold(#[from] NotTold),
     #[error("its life cannot be told to it: {0}")]
