@@ -23,6 +23,8 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const SAYS_WHO: &str =
     "import os, time\nfrom robustrl import _spare\nprint('here', os.getpid(), flush=True)\n";
 
+const SHIM: &str = env!("CARGO_BIN_EXE_robust-shim");
+
 struct Spare {
     shim: Child,
     /// The daemon's end of its standard input.
@@ -33,11 +35,17 @@ struct Spare {
 impl Spare {
     /// A spare of a program that does this after it said who it is, and may take so long until it waits.
     fn of(program: &str, timeout_s: f64) -> Self {
+        Self::by(Command::new(SHIM), program, timeout_s)
+    }
+
+    /// The same, started by a command that is given the shim's arguments.
+    fn by(mut shim: Command, program: &str, timeout_s: f64) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         for folder in ["state", "snapshots"] {
             fs::create_dir(at(folder)).unwrap();
         }
+        fs::write(at("state").join("authority.key"), "a secret").unwrap();
         fs::write(at("train.py"), format!("{SAYS_WHO}{program}")).unwrap();
         fs::write(at("job.json"), job(dir.path(), timeout_s)).unwrap();
         let kind = SocketType::SEQPACKET;
@@ -45,7 +53,7 @@ impl Spare {
         let (daemon, its) = pair.unwrap();
         set_socket_timeout(&daemon, Timeout::Recv, Some(DEADLINE)).unwrap();
         let log = File::create(at("log")).unwrap();
-        let shim = Command::new(env!("CARGO_BIN_EXE_robust-shim"))
+        let shim = shim
             .args(["spare", "trainer", "--job"])
             .arg(at("job.json"))
             .arg("--snapshot-dir")
@@ -242,4 +250,31 @@ fn who_waits_has_no_token_no_key_and_no_socket_of_the_jobs() {
     let names: Vec<_> = own.into_iter().map(|(name, _)| name).collect();
     assert_eq!(names.len(), 2, "{names:?}");
     assert!(names.contains(&"ROBUST_ENGINE_OF") && names.contains(&"ROBUST_SPARE"));
+}
+
+/// Root sees everything: it plays a user who is not root.
+#[test]
+fn a_program_that_waits_sees_of_the_state_directory_the_folders_of_ranks_alone() {
+    let shim = match rustix::process::geteuid().is_root() {
+        false => Command::new(SHIM),
+        true => {
+            if robust_needs::program("unshare").is_none() {
+                return;
+            }
+            let mut command = Command::new("unshare");
+            command.args(["--user", "--map-user=1000", "--map-group=1000", SHIM]);
+            command
+        }
+    };
+    let looks = "print('sees', os.listdir('state'), sorted(os.listdir('state/own')), flush=True)";
+    let spare = Spare::by(shim, &format!("{looks}\n_spare.wait()\n"), 60.0);
+    assert_eq!(spare.word(), READY, "{}", spare.log());
+    let log = spare.log();
+    if log.contains("the state directory is not hidden from the program") {
+        return robust_needs::skip(log, "run the tests where user namespaces are permitted");
+    }
+    assert!(
+        log.contains("sees ['own'] ['trainer-0', 'trainer-1']"),
+        "{log}"
+    );
 }
