@@ -72,6 +72,8 @@ pub struct WorkerPlan {
     pub foreign_rollouts: bool,
     /// Whether the ranks are programs of the user's.
     pub foreign_trainers: bool,
+    /// Whether these can be started before their place is known.
+    pub trainers_wait: bool,
     /// Whether the agent workers' environments are.
     pub foreign_agents: bool,
     /// The addresses of the job's services, as roles are told them; empty without any.
@@ -157,6 +159,7 @@ impl WorkerPlan {
             token,
             foreign_rollouts: job.rollout.command.is_some(),
             foreign_trainers: job.trainer.command.is_some(),
+            trainers_wait: job.trainer.command.as_ref().is_none_or(|c| c.can_wait()),
             foreign_agents: job.agent.command.is_some(),
             services: String::new(),
             devices: SlotDevices::default(),
@@ -309,14 +312,24 @@ impl WorkerPlan {
     }
 
     /// The spares for lives of this role that read this revision of the job file. None where there are none: a life of
-    /// an agent worker has little to load, and programs of the user's are started for a place of the job.
+    /// an agent worker has little to load, and engines of the user's are started for a place of the job.
     pub fn parked(&self, role: Role, revision: u32) -> Option<Parked> {
-        if !self.spares || role == Role::Agent || self.is_foreign(role) {
+        let foreign = self.is_foreign(role);
+        let waits = match role {
+            Role::Trainer => self.trainers_wait,
+            Role::Rollout | Role::Hybrid => !foreign,
+            Role::Agent => false,
+        };
+        if !self.spares || !waits {
             return None;
         }
         let text = |path: PathBuf| path.display().to_string();
-        let argv = [
-            text(self.program.path.clone()),
+        let program = match foreign {
+            true => self.program.shim(),
+            false => self.program.path.clone(),
+        };
+        let mut argv = vec![
+            text(program),
             "spare".to_owned(),
             role.name().to_owned(),
             "--job".to_owned(),
@@ -324,6 +337,10 @@ impl WorkerPlan {
             "--snapshot-dir".to_owned(),
             text(self.state.snapshots()),
         ];
+        if foreign {
+            // It hides that from the program, which it starts by itself.
+            argv.extend(["--state-dir".to_owned(), text(self.state.root().to_owned())]);
+        }
         let mut env = self.common(role);
         env.push((INCARNATION_VARIABLE.to_owned(), NOBODY.to_owned()));
         let group = self
@@ -331,7 +348,7 @@ impl WorkerPlan {
             .of_role(InstanceId { role, index: 0 }, Incarnation(0));
         Some(Parked {
             role,
-            argv: argv.into(),
+            argv,
             passed: self.passes.to_role(role),
             env,
             log_path: self.state.logs().join(format!("spare-{role}.log")),

@@ -3,6 +3,7 @@
 use robust_shared::core::Exit;
 use robust_shared::ids::{Incarnation, Role};
 use robust_shared::job::Passed;
+use robust_shared::spare::NEVER_READY;
 use robust_tree::{Controller, GroupLimits, Groups, Mounts};
 use robustd::launcher::proc_stat::ProcStat;
 use robustd::launcher::{
@@ -260,6 +261,35 @@ async fn spares_that_never_come_up_are_given_up_until_something_is_changed() {
         bench.launcher.keep_spares(&wanted);
         bench.launcher.spares().is_empty() && bench.launcher.has_spares(&wanted)
     });
+    let changed = [(parked(bench.dir.path(), "nothing"), 1)];
+    bench.launcher.keep_spares(&changed);
+    ready(&bench.launcher, 1);
+}
+
+/// As a program of the user's that does not wait in `attach()`.
+#[tokio::test]
+async fn the_first_spare_that_says_that_none_like_it_will_be_ready_is_the_last_of_its_kind() {
+    let bench = Bench::new();
+    let begun = bench.dir.path().join("begun");
+    let never = |script: &str| Parked {
+        argv: ["sh", "-c", script].map(str::to_owned).to_vec(),
+        ..parked(bench.dir.path(), "nothing")
+    };
+    let script = format!("echo once >> {}; exit {NEVER_READY}", begun.display());
+    let wanted = [(never(&script), 1)];
+    bench.launcher.keep_spares(&wanted);
+    until("it to be the last one", || {
+        bench.launcher.spares().is_empty() && bench.launcher.has_spares(&wanted)
+    });
+    bench.launcher.keep_spares(&wanted);
+    assert_eq!(bench.launcher.spares(), []);
+    assert_eq!(std::fs::read_to_string(&begun).unwrap(), "once\n");
+    // Its start is one as any other.
+    let life = bench
+        .launcher
+        .spawn(spec(&bench, 1, "exec sleep 1000", &wanted[0].0));
+    assert!(life.is_ok());
+    // Another revision of the job is another program, perhaps.
     let changed = [(parked(bench.dir.path(), "nothing"), 1)];
     bench.launcher.keep_spares(&changed);
     ready(&bench.launcher, 1);

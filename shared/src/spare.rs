@@ -9,6 +9,10 @@
 //!     │ ◄──────────────────────── TAKEN │   attaches as any other
 //! ```
 //! One message is one packet (`SOCK_SEQPACKET`). Where robustd ends, so does the socket, and the spare with it.
+//!
+//! Where the life is a program of the user's the spare is a `robust-shim`, and says the same again to the program that it
+//! hosts, which waits in `robustrl.attach()` (`python/src/robustrl/_spare.py`): as soon as the place of its rank in the
+//! gang is known.
 use serde::{Deserialize, Serialize};
 
 /// Says a spare that has done all that it can.
@@ -17,6 +21,8 @@ pub const READY: &[u8] = b"ready";
 pub const TAKEN: &[u8] = b"taken";
 /// The largest message, in bytes: a command line and an environment with certificates.
 pub const MOST_BYTES: usize = 128 << 10;
+/// The exit code of a spare that says that no other like it will be ready either: its program does not wait.
+pub const NEVER_READY: u8 = 8;
 
 /// What makes a spare a life. The log of that life comes with it, as a descriptor.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]

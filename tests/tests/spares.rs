@@ -1,6 +1,10 @@
 //! Processes that wait for a restart, in real jobs (`[restart] spares`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-use robust_tests::{Cluster, Daemon, JobFile, roles};
+use nix::sys::signal::Signal;
+use nix::unistd::{Pid, getpgid};
+use robust_tests::{
+    Cluster, Daemon, JobFile, assert_consumed_once, engine_process, roles, start_torch, torch_job,
+};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -164,4 +168,148 @@ fn a_job_without_spares_has_none() {
         .filter(|(_, line)| spare(line))
         .collect();
     assert_eq!(found, []);
+}
+
+/// The program that a spare's shim hosts, which is of its process group.
+fn program_of(shim: u64) -> i32 {
+    let of_group = |pid: i32| {
+        let group = getpgid(Some(Pid::from_raw(pid))).ok()?;
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let is_program = String::from_utf8_lossy(&line).contains("train.py");
+        (u64::try_from(group.as_raw()) == Ok(shim) && is_program).then_some(pid)
+    };
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let found = pids.filter_map(of_group).min();
+    found.unwrap_or_else(|| panic!("spare {shim} has no program"))
+}
+
+fn strike(pid: i32, signal: Signal) {
+    nix::sys::signal::kill(Pid::from_raw(pid), signal).unwrap();
+}
+
+/// The programs of both ranks.
+fn programs(daemon: &Daemon) -> BTreeSet<i32> {
+    let of = |index| engine_process(daemon, "trainer", index, "train.py");
+    (0..2).filter_map(of).collect()
+}
+
+/// What the ranks wrote in all their lives.
+fn of_ranks(daemon: &Daemon) -> String {
+    let log = |index| daemon.state_dir().join(format!("logs/trainer-{index}.log"));
+    let text = |index| std::fs::read_to_string(log(index)).unwrap();
+    format!("{}{}", text(0), text(1))
+}
+
+fn torch(steps: u64) -> JobFile {
+    let steps = i64::try_from(steps).unwrap();
+    torch_job()
+        .set("job", "steps", steps)
+        .set("restart", "spares", 1)
+}
+
+#[test]
+fn a_killed_rank_that_is_a_program_goes_on_as_one_that_waited_in_attach() {
+    const STEPS: u64 = 150;
+    let mut daemon = start_torch(&torch(STEPS));
+    let before = until_ready(&mut daemon);
+    let waits = ready(&before, "trainer");
+    let waiting: BTreeSet<i32> = waits.iter().map(|shim| program_of(*shim)).collect();
+    let spares = before["spares"].as_array().unwrap().iter();
+    let memory = spares.filter(|s| s["role"] == "trainer");
+    let memory: Vec<_> = memory.filter_map(|s| s["memory_bytes"].as_u64()).collect();
+    assert!(
+        memory.iter().all(|bytes| *bytes > 64 << 20),
+        "that of the program counts: {memory:?}"
+    );
+    kill(&daemon, "trainer");
+    let after = daemon.status();
+    assert_eq!(of_role(&after, "trainer"), waits, "{}", daemon.logs());
+    assert_eq!(of_role(&after, "rollout"), of_role(&before, "rollout"));
+    assert_eq!(programs(&daemon), waiting, "{}", daemon.logs());
+    assert_eq!(after["incidents"][0]["outcome"], "recovered");
+    let said = "the program is the one that waited";
+    assert_eq!(of_ranks(&daemon).matches(said).count(), 2);
+
+    // Again, from one to the next, and the program is killed, not its shim. A fault before the restarted gang's first
+    // step would rightly restart the task.
+    daemon.until_step(after["incidents"][0]["step"].as_u64().unwrap() + 2);
+    let again = until_ready(&mut daemon);
+    let waits = ready(&again, "trainer");
+    strike(*programs(&daemon).first().unwrap(), Signal::SIGKILL);
+    let status = daemon.until("the program's death is over", |status| {
+        let incidents = status["incidents"].as_array().unwrap();
+        incidents.len() == 2 && incidents[1]["outcome"] == "recovered"
+    });
+    assert_eq!(of_role(&status, "trainer"), waits, "{}", daemon.logs());
+    assert_eq!(daemon.finish(), 0, "{}", daemon.logs());
+    assert_eq!(daemon.processes(), [], "no spare outlives its job");
+    assert_consumed_once(&daemon.state_dir(), STEPS, 16);
+}
+
+#[test]
+fn a_program_that_dies_or_stands_still_while_it_waits_is_replaced_and_nobody_is_blamed() {
+    let mut daemon = start_torch(&torch(4000));
+    let before = until_ready(&mut daemon);
+    let dies = *ready(&before, "trainer").first().unwrap();
+    strike(program_of(dies), Signal::SIGKILL);
+    let again = daemon.until("another one to wait", |status| {
+        let now = ready(status, "trainer");
+        now.len() == 2 && !now.contains(&dies)
+    });
+    assert_eq!(again["incidents"], serde_json::json!([]));
+
+    // It is told its rank, and does not hear it: the same life starts the program as any other.
+    let waits = ready(&again, "trainer");
+    let still = program_of(*waits.first().unwrap());
+    strike(still, Signal::SIGSTOP);
+    kill(&daemon, "trainer");
+    let after = daemon.status();
+    assert_eq!(of_role(&after, "trainer"), waits, "{}", daemon.logs());
+    let now = programs(&daemon);
+    assert!(now.len() == 2 && !now.contains(&still), "{now:?}");
+    let said = "the program that waited is ended, and another one started: it did not answer";
+    assert!(of_ranks(&daemon).contains(said), "{}", daemon.logs());
+    let incidents = after["incidents"].as_array().unwrap();
+    assert_eq!(incidents.len(), 1, "{after}");
+
+    // While the daemon is away none waits.
+    let waits = ready(&until_ready(&mut daemon), "trainer");
+    let programs: Vec<_> = waits.iter().map(|shim| program_of(*shim)).collect();
+    daemon.kill_daemon();
+    daemon.wait_for("programs that wait to end with the daemon", |_| {
+        !programs
+            .iter()
+            .any(|pid| lives(u64::from(pid.unsigned_abs())))
+    });
+    daemon.launch();
+    until_ready(&mut daemon);
+    let stopped = daemon.ctl(&["stop", "--wait"]);
+    assert!(stopped.status.success(), "{}", daemon.logs());
+    assert_eq!(daemon.processes(), [], "{}", daemon.logs());
+}
+
+/// Its ranks are right all the same.
+#[test]
+fn a_program_that_asks_for_its_rank_before_attach_has_no_spares_and_that_is_said_once() {
+    let asks = "import os, runpy; int(os.environ['RANK']); runpy.run_path('train.py', run_name='__main__')";
+    let argv: Vec<toml::Value> = ["{env:TORCH_PYTHON}", "-c", asks]
+        .map(toml::Value::from)
+        .to_vec();
+    let mut daemon = start_torch(&torch(4000).set("trainer.command", "argv", argv));
+    let said = "no spare for trainer is started any more until the job file is changed";
+    let before = daemon.until("the engine's spare alone", |status| {
+        ready(status, "rollout").len() == 1 && !status["spares"].to_string().contains("trainer")
+    });
+    let logged = |daemon: &Daemon| std::fs::read_to_string(daemon.stderr()).unwrap();
+    daemon.wait_for("it to be said", |daemon| logged(daemon).contains(said));
+    kill(&daemon, "trainer");
+    let after = daemon.status();
+    assert!(of_role(&after, "trainer").is_disjoint(&of_role(&before, "trainer")));
+    let log = logged(&daemon);
+    let sentence: Vec<_> = log.lines().filter(|line| line.contains(said)).collect();
+    assert_eq!(sentence.len(), 1, "{log}");
+    let why =
+        "ValueError: invalid literal for int() with base 10: 'unknown until robustrl.attach()'";
+    assert!(sentence[0].contains(why), "{sentence:?}");
 }

@@ -19,7 +19,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlag
 static HANDED: OnceLock<BTreeMap<String, String>> = OnceLock::new();
 
 /// A variable of this life's environment.
-pub(crate) fn variable(name: &str) -> Option<String> {
+pub fn variable(name: &str) -> Option<String> {
     let handed = HANDED.get().and_then(|of| of.get(name)).cloned();
     handed.or_else(|| std::env::var(name).ok())
 }
@@ -32,11 +32,21 @@ pub fn was_one() -> bool {
 /// Says that all is done that can be, and waits to become a life: its command line. None where the daemon ended, and
 /// the process is to end with it.
 pub fn wait() -> io::Result<Option<Vec<String>>> {
+    match say_ready() {
+        true => become_life(),
+        false => Ok(None),
+    }
+}
+
+/// Says that all is done that can be. False where the daemon ended.
+pub fn say_ready() -> bool {
+    send(io::stdin(), READY, SendFlags::NOSIGNAL).is_ok()
+}
+
+/// Waits to become a life, as [`wait`] does after its word: standard input can be read from as soon as there is an answer.
+pub fn become_life() -> io::Result<Option<Vec<String>>> {
     let stdin = io::stdin();
     let daemon = stdin.as_fd();
-    if send(daemon, READY, SendFlags::NOSIGNAL).is_err() {
-        return Ok(None);
-    }
     let Some((handed, log)) = receive(daemon)? else {
         return Ok(None);
     };

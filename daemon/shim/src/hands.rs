@@ -72,6 +72,7 @@ mod tests {
             stderr: output().into(),
             network: None,
             hidden: None,
+            beside: None,
         });
         Tree::watch(child.unwrap(), Policy::default(), died).unwrap()
     }

@@ -5,6 +5,7 @@
 //!                                 given/     files that a rank's program is given
 //!                                 run/       engine.sock, and what else the program and its shim share
 //!                                 shm-*.json what the engine holds in /dev/shm
+//!                                 waited     the mark of a program that waited to become this instance's
 //! ```
 //! An engine may outlive a shim that was killed: it made a session of its own. So before another is
 //! started, whatever bears this instance's mark is killed and its memory given back: two engines on one
@@ -13,6 +14,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -65,6 +67,7 @@ impl Home {
     /// Ends what earlier incarnations left, and makes the folder.
     pub fn take(&self) -> Result<(), HomeError> {
         self.clear()?;
+        let _ = fs::remove_file(self.waited());
         let run = self.run();
         // What an earlier program left: none of it is followed or kept.
         match fs::remove_dir_all(&run) {
@@ -118,8 +121,22 @@ impl Home {
         self.run().join("engine.sock")
     }
 
+    /// Writes down the mark of a program that becomes this instance's: its processes keep it, and one that outlives this
+    /// life is found by it.
+    pub fn note_waited(&self, mark: &OsStr) -> io::Result<()> {
+        fs::write(self.waited(), mark.as_bytes())
+    }
+
+    fn waited(&self) -> PathBuf {
+        self.root.join("waited")
+    }
+
     fn left(&self) -> Vec<Leftover> {
-        leftovers(&[(ENGINE_VARIABLE, self.owner())])
+        let mut left = leftovers(&[(ENGINE_VARIABLE, self.owner())]);
+        if let Ok(mark) = fs::read(self.waited()) {
+            left.extend(leftovers(&[(ENGINE_VARIABLE, OsStr::from_bytes(&mark))]));
+        }
+        left
     }
 
     fn clear(&self) -> Result<(), HomeError> {
@@ -182,5 +199,31 @@ mod tests {
         home.take().unwrap();
         assert!(!waited.join().unwrap().success());
         assert!(home.run().is_dir());
+    }
+
+    #[test]
+    fn what_is_left_of_a_program_that_waited_before_it_was_this_instances_is_ended_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::of(dir.path(), "engine-trainer-0");
+        let spare = Home::of(dir.path(), "spare-7");
+        home.take().unwrap();
+        home.note_waited(spare.owner()).unwrap();
+        let mut orphan = Command::new("sleep")
+            .arg("600")
+            .env(ENGINE_VARIABLE, spare.owner())
+            .process_group(0)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let until = Instant::now() + Duration::from_secs(10);
+        while home.left().is_empty() && Instant::now() < until {
+            // Between fork and exec it has this test's environment.
+            std::thread::sleep(LOOK);
+        }
+        let waited = std::thread::spawn(move || orphan.wait().unwrap());
+        home.take().unwrap();
+        assert!(!waited.join().unwrap().success());
+        // Another one with that mark would be nobody's: it is forgotten with the processes.
+        assert!(!home.waited().exists());
     }
 }

@@ -36,6 +36,13 @@ impl Hosted {
         Ok((Self { tree, ledger }, address))
     }
 
+    /// A program that waited until now to become this instance's. What it put into shared memory meanwhile is not known
+    /// to be its own.
+    pub fn of(tree: Arc<Tree>, home: &Home) -> Self {
+        let ledger = Ledger::begin(home.root());
+        Self { tree, ledger }
+    }
+
     /// The program is up: who lives now is needed, and what they hold is written down before anything is
     /// asked of them, for one that is killed right then is swept after like any other.
     pub fn ready(&mut self) {

@@ -4,12 +4,14 @@
 //! Exit codes: as every role program's (0 told to end, 1 an exception, 2 wrong usage, 3 fenced, 4 could not
 //! start or its program never came up, 5 no daemon), 6: its program ended or was given up, and 7: its engine
 //! does not serve the weights that it was given, stands still in a load, or does not sleep or wake on a
-//! trainer's slot. The last line on stderr says more.
+//! trainer's slot, 8: a spare whose program does not wait, so that no other like it would. The last line on stderr says
+//! more.
 
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
 use robust_role::RoleArgs;
+use robust_role::exit::code;
 use robust_role::program::{self, Process};
 use robust_shared::ids::Role;
 use robust_shim::agent;
@@ -17,6 +19,7 @@ use robust_shim::check::{self, CheckArgs};
 use robust_shim::run::{self, ShimError};
 use robust_shim::service::{self, ServiceArgs};
 use robust_shim::trainer;
+use robust_shim::trainer::waiting::{self, SpareArgs, Waiting};
 use tokio::runtime::Handle;
 
 /// What ending takes besides the engine's own grace.
@@ -43,6 +46,8 @@ enum Command {
     Agent(Process),
     /// A process of a `[service.NAME]`.
     Service(ServiceArgs),
+    /// A process whose program waits in `robustrl.attach()`, until robustd makes it a rank of the trainer.
+    Spare(SpareArgs),
     /// Start a program of the job once, outside of any job, and say on stdout what came of it; it ends
     /// when stdin is closed.
     Check(CheckArgs),
@@ -58,9 +63,10 @@ fn execute(command: &Command, started: Instant) -> Result<u8, ShimError> {
     let ended = match command {
         Command::Rollout(process) => engine(Role::Rollout, process, started),
         Command::Hybrid(process) => engine(Role::Hybrid, process, started),
-        Command::Trainer(process) => trainer(process, started),
+        Command::Trainer(process) => trainer(process, started, None),
         Command::Agent(process) => agent(process, started),
         Command::Service(service) => service::run(service),
+        Command::Spare(spare) => stand_by(spare),
         Command::Check(check) => check::run(check),
     };
     match ended {
@@ -75,11 +81,30 @@ fn execute(command: &Command, started: Instant) -> Result<u8, ShimError> {
     }
 }
 
-fn trainer(process: &Process, started: Instant) -> Result<u8, ShimError> {
+/// Waits, and goes on as the command line that it is handed.
+fn stand_by(spare: &SpareArgs) -> Result<u8, ShimError> {
+    let Some((argv, waiting)) = waiting::stand_by(spare)? else {
+        return Ok(code::ENDED);
+    };
+    let taken = Instant::now();
+    match Cli::try_parse_from(argv).map(|cli| cli.command) {
+        Ok(Command::Trainer(process)) => trainer(&process, taken, Some(waiting)),
+        Ok(_) => Err(ShimError::NeverUp(
+            "a spare of the trainer was told to become something else".to_owned(),
+        )),
+        Err(error) => Err(ShimError::NeverUp(format!(
+            "the command line that was handed over: {error}"
+        ))),
+    }
+}
+
+fn trainer(process: &Process, started: Instant, waiting: Option<Waiting>) -> Result<u8, ShimError> {
     let mut args = process.role_args()?;
     let grace = args.job.trainer.command.as_ref().map(|c| c.stop.grace());
     args.end_within = Some(grace.unwrap_or_default() + ENDING);
-    program::run(&args, started, trainer::run)
+    program::run(&args, started, |args, runtime, started| {
+        trainer::run(args, runtime, started, waiting)
+    })
 }
 
 fn agent(process: &Process, started: Instant) -> Result<u8, ShimError> {

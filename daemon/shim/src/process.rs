@@ -1,10 +1,14 @@
 //! The user's processes: from the job file's command to a program that runs.
 
+mod rank;
+
+pub use rank::{AsStarted, OfTrainer};
+
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +18,7 @@ use robust_proto::ENGINES_KEY_VARIABLE;
 use robust_shared::ids::InstanceId;
 use robust_shared::job::{
     AgentCommand, DEVICES_VARIABLE, Isolate, Job, Missing, Placeholder, RolloutCommand, Service,
-    Stop, StopSignal, Template, TemplateError, TrainerCommand,
+    Stop, StopSignal, Template, TemplateError,
 };
 use robust_tree::{
     Child, ChildSpec, ENGINE_VARIABLE, EndPlan, Hidden, Signal, User, UserError, Way, lend_ports,
@@ -24,7 +28,7 @@ use robust_tree::{
 use crate::connect::Address;
 use crate::home::Home;
 use crate::sight::{Sight, SightError};
-use crate::trainer::gang::{Member, Variables};
+use crate::trainer::gang::{Member, UNTIL_ATTACHED};
 
 /// How long killed processes may take to go.
 const KILLED: Duration = Duration::from_secs(10);
@@ -131,6 +135,8 @@ struct Values<'a> {
     /// A rank's place in its gang.
     member: Option<&'a Member>,
     generation: u64,
+    /// Its place is not known yet: nothing of it has a value.
+    waits: bool,
 }
 
 /// A life of an engine or of an agent worker, as its shim was told of it.
@@ -146,25 +152,6 @@ pub struct OfReplica<'a> {
     pub folder: &'a Path,
     /// Where others reach its shim.
     pub advertise: IpAddr,
-}
-
-/// A life of a trainer's rank, as its shim was told of it.
-#[derive(Debug, Clone, Copy)]
-pub struct OfTrainer<'a> {
-    /// The job.
-    pub job: &'a Job,
-    /// Its place in the gang.
-    pub member: &'a Member,
-    /// Which life of it.
-    pub incarnation: u64,
-    /// Which life of the gang.
-    pub generation: u64,
-    /// A folder of its own on the disk.
-    pub folder: &'a Path,
-    /// Where others reach its host.
-    pub advertise: IpAddr,
-    /// What its environment has of the gang and of this process.
-    pub variables: &'a Variables,
 }
 
 /// A service's process, as its shim was told of it.
@@ -225,6 +212,7 @@ impl Command {
             devices: devices(),
             member: None,
             generation: 0,
+            waits: false,
         };
         let program = Program {
             at: "rollout.command".to_owned(),
@@ -239,49 +227,6 @@ impl Command {
             false => Reached::Port(ports[0]),
         });
         Self::fill(&program, &values, (network, address), home)
-    }
-
-    /// Fills the command of the trainer in for a life of one of its ranks.
-    pub fn of_trainer(
-        of: &OfTrainer<'_>,
-        command: &TrainerCommand,
-        home: &Home,
-    ) -> Result<Self, StartError> {
-        let ports = lend_ports(command.ports, of.advertise).map_err(StartError::Ports)?;
-        let values = Values {
-            job: of.job,
-            index: of.member.rank,
-            incarnation: of.incarnation,
-            slots: command.slots,
-            ports: &ports,
-            bind: of.advertise,
-            advertise: of.advertise,
-            state: of.folder.to_owned(),
-            shm: home.run(),
-            socket: None,
-            rollouts: rollouts(of.job, of.advertise),
-            devices: devices(),
-            member: Some(of.member),
-            generation: of.generation,
-        };
-        let mut argv = command.argv.clone();
-        if of.generation > 1 {
-            argv.extend_from_slice(&command.restore_args);
-        }
-        let program = Program {
-            at: "trainer.command".to_owned(),
-            argv: &argv,
-            env: &command.env,
-            inherit: &command.inherit,
-            cwd: &command.cwd,
-            user: command.user.as_ref(),
-        };
-        let mut filled = Self::fill(&program, &values, (None, None), home)?;
-        let own: Vec<_> = filled.env.drain(..).collect();
-        // Before its own: who says otherwise in `env` is heard.
-        filled.env.extend(of.variables.clone());
-        filled.env.extend(own);
-        Ok(filled)
     }
 
     /// Fills the command of the agents in for a life of one of the workers.
@@ -305,6 +250,7 @@ impl Command {
             devices: devices(),
             member: None,
             generation: 0,
+            waits: false,
         };
         let program = Program {
             at: "agent.command".to_owned(),
@@ -353,6 +299,7 @@ impl Command {
             devices: devices(),
             member: None,
             generation: 0,
+            waits: false,
         };
         let program = Program {
             at: format!("service.{}", of.name),
@@ -385,6 +332,9 @@ impl Command {
             let at = || program.at.clone();
             let template = Template::parse(text);
             let template = template.map_err(|source| StartError::Template { at: at(), source })?;
+            if values.waits && !template.placeholders().all(Placeholder::is_common) {
+                return Ok(UNTIL_ATTACHED.to_owned());
+            }
             let filled = template.expand(&|placeholder| values.of(placeholder, &addresses));
             filled.map_err(|source| StartError::Missing { at: at(), source })
         };
@@ -401,7 +351,7 @@ impl Command {
         env.extend(user.iter().flat_map(User::environment));
         let devices = values.devices.as_ref();
         env.extend(devices.map(|of| (DEVICES_VARIABLE.into(), of.into())));
-        let engines = std::env::var_os(ENGINES_KEY_VARIABLE);
+        let engines = std::env::var_os(ENGINES_KEY_VARIABLE).filter(|_| !values.waits);
         env.extend(engines.map(|path| (ENGINES_KEY_VARIABLE.into(), path)));
         env.extend(
             set.into_iter()
@@ -432,6 +382,11 @@ impl Command {
     /// Starts it, and says where it listens, if the shim is to know. Its output goes where this
     /// process's errors go: to the instance's log.
     pub fn start(self) -> Result<(Child, Option<Address>), StartError> {
+        self.start_with(None)
+    }
+
+    /// The same with a descriptor that it inherits.
+    fn start_with(self, beside: Option<OwnedFd>) -> Result<(Child, Option<Address>), StartError> {
         let log = || io::stderr().as_fd().try_clone_to_owned();
         let (stdout, stderr) = log()
             .and_then(|out| Ok((out, log()?)))
@@ -450,6 +405,7 @@ impl Command {
             stderr,
             network: self.network,
             hidden: self.hidden,
+            beside,
         })?;
         let local = |port| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
         let network = child.take_namespace();
@@ -466,7 +422,11 @@ impl Command {
 
 /// A folder on the disk that is this instance's own over all its lives, beside the socket of the daemon.
 pub fn own_folder(socket: &Path, id: InstanceId) -> Result<PathBuf, StartError> {
-    let state = socket.parent().unwrap_or(Path::new("."));
+    folder_of(socket.parent().unwrap_or(Path::new(".")), id)
+}
+
+/// The same in this state directory.
+pub fn folder_of(state: &Path, id: InstanceId) -> Result<PathBuf, StartError> {
     let folder = state.join("own").join(id.to_string());
     let mut private = std::fs::DirBuilder::new();
     let made = private.recursive(true).mode(0o700).create(&folder);
@@ -504,8 +464,8 @@ pub fn at_once() -> EndPlan {
 }
 
 /// The devices that this process was given: its program gets them whatever `inherit` says.
-fn devices() -> Option<String> {
-    std::env::var(DEVICES_VARIABLE).ok()
+pub(crate) fn devices() -> Option<String> {
+    robust_role::spare::variable(DEVICES_VARIABLE)
 }
 
 /// The addresses of the job's services by name, as the daemon tells them.

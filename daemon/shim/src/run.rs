@@ -16,6 +16,7 @@ use robust_role::pull::{Engine, Puller, Pulling};
 use robust_role::{Busy, FromHost, Link, LinkConfig, LinkEnd, RoleArgs, Stages};
 use robust_shared::ids::{InstanceId, Role};
 use robust_shared::job::RolloutCommand;
+use robust_shared::spare::NEVER_READY;
 use robust_transport::Transport;
 use robust_tree::{Died, How, Policy, Signal};
 use robust_weights::Slots;
@@ -96,6 +97,9 @@ pub enum ShimError {
     /// The program said at its start what is wrong with it.
     #[error("{0}")]
     NeverUp(String),
+    /// The program does not wait to be told which rank it is, and none like it will.
+    #[error("{0}")]
+    NeverReady(String),
     /// The program ended or was given up, and may work when it is started anew.
     #[error("{0}")]
     Engine(String),
@@ -111,6 +115,7 @@ impl ShimError {
         match self {
             ShimError::Engine(_) => Some(ENGINE_ENDED),
             ShimError::WrongWeights(_) => Some(WRONG_WEIGHTS),
+            ShimError::NeverReady(_) => Some(NEVER_READY),
             _ => None,
         }
     }

@@ -144,20 +144,10 @@ impl Sight<'_> {
         } else if self.hide == HideState::Off {
             return Ok(None);
         }
-        let refused = match sees_its_folder(&hidden, cwd) {
-            true => hidden.permitted().err().map(SightError::from),
-            false => Some(SightError::HiddenFolder {
-                path: cwd.to_owned(),
-            }),
+        let must = user.is_some() || self.hide == HideState::Require;
+        let Some(hidden) = permitted(hidden, cwd, must)? else {
+            return Ok(None);
         };
-        match refused {
-            None => {}
-            Some(error) if user.is_some() || self.hide == HideState::Require => return Err(error),
-            Some(error) => {
-                tracing::info!("the state directory is not hidden from the program: {error}");
-                return Ok(None);
-            }
-        }
         for (name, path) in env {
             if KEY_FILES.iter().any(|key| name == key) {
                 *path = self.copied(Path::new(path), user)?.into();
@@ -251,6 +241,49 @@ impl Sight<'_> {
             source,
         })?;
         Ok(copy)
+    }
+}
+
+/// What is hidden from a rank's program that waits until it is known which rank it is: it sees what each of them may,
+/// whose folders are given. No key is copied for it: who waits has none.
+pub(crate) fn hidden_from_waiting(
+    hide: HideState,
+    (state, snapshots): (&Path, &Path),
+    folders: Vec<PathBuf>,
+    cwd: &Path,
+) -> Result<Option<Hidden>, SightError> {
+    if hide == HideState::Off {
+        return Ok(None);
+    }
+    let checkpoints = Some(state.join(CHECKPOINTS)).filter(|path| path.is_dir());
+    let snapshots = Some(snapshots.to_owned());
+    let hidden = Hidden {
+        covered: vec![state.to_owned()],
+        kept: folders
+            .into_iter()
+            .chain(checkpoints)
+            .chain(snapshots)
+            .collect(),
+        user: None,
+    };
+    permitted(hidden, cwd, hide == HideState::Require)
+}
+
+/// This, if it can be hidden from a program that starts in `cwd`. If not, that is an error where it must.
+fn permitted(hidden: Hidden, cwd: &Path, must: bool) -> Result<Option<Hidden>, SightError> {
+    let refused = match sees_its_folder(&hidden, cwd) {
+        true => hidden.permitted().err().map(SightError::from),
+        false => Some(SightError::HiddenFolder {
+            path: cwd.to_owned(),
+        }),
+    };
+    match refused {
+        None => Ok(Some(hidden)),
+        Some(error) if must => Err(error),
+        Some(error) => {
+            tracing::info!("the state directory is not hidden from the program: {error}");
+            Ok(None)
+        }
     }
 }
 

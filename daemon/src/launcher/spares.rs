@@ -7,22 +7,16 @@
 //! ```
 //! A spare is taken at most once: who takes it has it out of the table first. It has no right until then, is nobody's to
 //! the controller, and ends with the daemon that started it, by the end of its socket, as soon as it has loaded.
-use super::proc_stat::ProcStat;
+use super::proc_stat::{ProcStat, hosted_by};
 use super::{Running, SpawnError, SpawnSpec};
 use robust_shared::ids::{Incarnation, Role};
 use robust_shared::job::Passed;
-use robust_shared::spare::{Handed, MOST_BYTES, READY, TAKEN};
-use robust_tree::{Group, GroupLimits};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use robust_shared::spare::{Handed, MOST_BYTES, NEVER_READY, READY, TAKEN};
+use robust_tree::{Group, GroupLimits, NotTold, hand_over};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::io::retry_on_intr;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
-    SocketType, recv, sendmsg, socketpair,
-};
-use rustix::process::{Pid, Signal, kill_process_group};
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -92,12 +86,18 @@ pub(super) struct Spare {
 /// Why a spare is not the life that it was to be.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotTaken {
-    #[error("it is gone: {0}")]
-    Gone(io::Error),
-    #[error("it did not answer within {ANSWERS:?}")]
-    Silent,
+    /// It is gone, or says nothing.
+    #[error(transparent)]
+    NotTold(#[from] NotTold),
     #[error("its life cannot be told to it: {0}")]
     Untold(io::Error),
+}
+
+impl NotTaken {
+    /// Whether others like it may be found in the same way: not if it ended by itself.
+    pub fn may_be_of_others(&self) -> bool {
+        !matches!(self, Self::NotTold(NotTold::Gone(_)))
+    }
 }
 
 /// The spares of a launcher.
@@ -117,7 +117,9 @@ pub(super) struct Spares {
 pub(super) enum SpareEnd {
     /// It was one that waited: how often in a row those like it ended without being ready.
     Waiting(Spare, u32),
-    /// It was killed from here.
+    /// It said that none like it will ever be ready.
+    Never(Spare),
+    /// It was killed from here, or says what is known.
     Killed(Spare),
 }
 
@@ -150,12 +152,17 @@ impl Spares {
 
     /// How many of these are missing; none of a kind whose spares do not come up.
     pub fn missing(&self, parked: &Parked, wanted: u32) -> u32 {
-        let fails = |(of, times): &(Parked, u32)| of == parked && *times >= FAILURES;
-        if self.failed.iter().any(fails) {
+        if self.is_hopeless(parked) {
             return 0;
         }
         let there = self.parked.iter().filter(|s| s.parked == *parked).count();
         wanted.saturating_sub(u32::try_from(there).unwrap_or(u32::MAX))
+    }
+
+    /// Whether no more of a kind are started.
+    fn is_hopeless(&self, parked: &Parked) -> bool {
+        let fails = |(of, times): &(Parked, u32)| of == parked && *times >= FAILURES;
+        self.failed.iter().any(fails)
     }
 
     /// Whether there are as many of each of these as can be had, and no others.
@@ -214,6 +221,15 @@ impl Spares {
         }
         let at = self.parked.iter().position(is)?;
         let mut spare = self.parked.swap_remove(at);
+        if spare.says_never() {
+            let known = self.is_hopeless(&spare.parked);
+            self.fail(&spare.parked, FAILURES);
+            return Some(match known {
+                // Another one said so before.
+                true => SpareEnd::Killed(spare),
+                false => SpareEnd::Never(spare),
+            });
+        }
         if spare.is_ready() {
             self.failed.retain(|(of, _)| *of != spare.parked);
             return Some(SpareEnd::Waiting(spare, 0));
@@ -224,12 +240,16 @@ impl Spares {
 
     /// One like this was never ready: how many that were in a row.
     pub fn failed(&mut self, parked: &Parked) -> u32 {
+        self.fail(parked, 1)
+    }
+
+    fn fail(&mut self, parked: &Parked, more: u32) -> u32 {
         if let Some((_, times)) = self.failed.iter_mut().find(|(of, _)| of == parked) {
-            *times += 1;
+            *times = times.saturating_add(more);
             return *times;
         }
-        self.failed.push((parked.clone(), 1));
-        1
+        self.failed.push((parked.clone(), more));
+        more
     }
 
     /// Whether no more are started of a kind whose spares ended so often.
@@ -240,10 +260,14 @@ impl Spares {
     /// Those that wait.
     pub fn seen(&mut self) -> Vec<SpareSeen> {
         let seen = |spare: &mut Spare| {
-            let pages = ProcStat::read(spare.process.pid).map_or(0, |stat| stat.rss_pages);
+            let pid = spare.process.pid;
+            // With the program of the user's that waits beside it.
+            let all = std::iter::once(pid).chain(hosted_by(pid));
+            let pages = |pid| ProcStat::read(pid).map_or(0, |stat| stat.rss_pages);
+            let pages: u64 = all.map(pages).sum();
             SpareSeen {
                 role: spare.parked.role,
-                pid: spare.process.pid,
+                pid,
                 ready: spare.is_ready(),
                 rss_bytes: pages.saturating_mul(rustix::param::page_size() as u64),
             }
@@ -283,6 +307,14 @@ impl Spare {
         }
     }
 
+    /// Whether it ended, and its end says that none like it will ever be ready.
+    fn says_never(&self) -> bool {
+        let only_look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let end = waitid(WaitId::PidFd(self.pidfd.as_fd()), only_look);
+        let code = end.ok().flatten().and_then(|end| end.exit_status());
+        code == Some(i32::from(NEVER_READY))
+    }
+
     fn is_ready(&mut self) -> bool {
         let mut word = [0u8; 16];
         if !self.ready
@@ -304,33 +336,8 @@ impl Spare {
         if text.len() > MOST_BYTES {
             return Err(NotTaken::Untold(io::ErrorKind::ArgumentListTooLong.into()));
         }
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let log = [log.as_fd()];
-        let mut beside = SendAncillaryBuffer::new(&mut space);
-        beside.push(SendAncillaryMessage::ScmRights(&log));
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        sendmsg(&self.socket, &[IoSlice::new(&text)], &mut beside, flags)
-            .map_err(|error| NotTaken::Gone(error.into()))?;
-        self.answer()
-    }
-
-    fn answer(&self) -> Result<(), NotTaken> {
-        let mut ready = [PollFd::new(&self.socket, PollFlags::IN)];
-        let wait = Timespec {
-            tv_sec: 0,
-            tv_nsec: ANSWERS.subsec_nanos().into(),
-        };
-        match retry_on_intr(|| poll(&mut ready, Some(&wait))) {
-            Ok(0) => return Err(NotTaken::Silent),
-            Ok(_) => {}
-            Err(error) => return Err(NotTaken::Untold(error.into())),
-        }
-        let mut word = [0u8; 16];
-        match recv(&self.socket, &mut word, RecvFlags::DONTWAIT) {
-            Ok((_, read)) if &word[..read] == TAKEN => Ok(()),
-            Ok(_) => Err(NotTaken::Gone(io::ErrorKind::UnexpectedEof.into())),
-            Err(error) => Err(NotTaken::Gone(error.into())),
-        }
+        hand_over(self.socket.as_fd(), &text, log.as_fd(), TAKEN, ANSWERS)?;
+        Ok(())
     }
 }
 

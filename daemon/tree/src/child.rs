@@ -4,6 +4,7 @@ use crate::netns::{Namespace, Way};
 use crate::unshared::Plan;
 use crate::{apart, hidden};
 use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, getppid, pidfd_open, pidfd_send_signal,
     set_child_subreaper, set_parent_process_death_signal, waitid,
@@ -37,6 +38,8 @@ pub struct ChildSpec {
     pub network: Option<Way>,
     /// What it does not see, and who it is; [`Hidden::permitted`] says whether that can be.
     pub hidden: Option<Hidden>,
+    /// A descriptor that it inherits under the number that it has here.
+    pub beside: Option<OwnedFd>,
 }
 
 /// Why a child could not be started.
@@ -107,8 +110,8 @@ pub struct Child {
 
 impl Child {
     /// Starts a process in the session and process group of the caller, which becomes a
-    /// subreaper. It gets SIGKILL when the caller dies, and inherits descriptors 0 (null), 1 and
-    /// 2 only. Blocks until it runs its program.
+    /// subreaper. It gets SIGKILL when the caller dies, and inherits descriptors 0 (null), 1, 2 and the
+    /// one beside them only. Blocks until it runs its program.
     pub fn start(spec: ChildSpec) -> Result<Self, StartError> {
         let program = spec.argv.first().ok_or(StartError::NoProgram)?.clone();
         if spec.hidden.as_ref().is_some_and(|of| of.way().is_none()) {
@@ -205,7 +208,7 @@ fn spawn(spec: ChildSpec) -> io::Result<u32> {
             way.map(Plan::network)
         }
     };
-    prepare(&mut command, unshared);
+    prepare(&mut command, unshared, spec.beside);
     Ok(command.spawn()?.id())
 }
 
@@ -225,7 +228,7 @@ impl ChildSpec {
 
 /// What the child does between fork and exec.
 #[allow(unsafe_code)]
-fn prepare(command: &mut Command, mut unshared: Option<Plan>) {
+fn prepare(command: &mut Command, mut unshared: Option<Plan>, beside: Option<OwnedFd>) {
     let parent = getpid();
     let in_child = move || {
         // First, since new credentials clear the parent-death signal.
@@ -247,6 +250,9 @@ fn prepare(command: &mut Command, mut unshared: Option<Plan>) {
                 last,
                 libc::CLOSE_RANGE_CLOEXEC,
             );
+        }
+        if let Some(beside) = &beside {
+            fcntl_setfd(beside, FdFlags::empty())?;
         }
         Ok(())
     };

@@ -25,6 +25,7 @@
 mod apart;
 mod child;
 mod group;
+mod handed;
 mod hidden;
 mod leftovers;
 mod maps;
@@ -45,6 +46,7 @@ pub use group::{
     Controller, Door, Group, GroupError, GroupLimits, Groups, GroupsError, HOW_TO_HAVE_GROUPS,
     MemoryLimit, Mounts,
 };
+pub use handed::{NotTold, hand_over};
 pub use hidden::{Hidden, NotHidden, User, UserError};
 pub use leftovers::{ENGINE_VARIABLE, Leftover, leftovers};
 pub use netns::{Namespace, Way};

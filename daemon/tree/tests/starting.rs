@@ -3,8 +3,10 @@
 mod common;
 
 use common::{Bench, Other, gone, group, hosted, plays, spec, until};
-use robust_tree::{Child, Policy, Signal, leftovers};
+use robust_tree::{Child, ChildSpec, Policy, Signal, leftovers};
 use std::ffi::OsStr;
+use std::io::Read;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 #[test]
 fn a_child_has_its_own_environment_and_no_descriptor_of_the_caller() {
@@ -33,6 +35,31 @@ fn a_child_has_its_own_environment_and_no_descriptor_of_the_caller() {
         let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap();
         assert_eq!(cwd, bench.dir.path().canonicalize().unwrap());
         assert_eq!(group(pid), std::process::id(), "the caller's group");
+    });
+}
+
+#[test]
+fn a_child_inherits_the_descriptor_beside_it_under_its_number() {
+    let test = "a_child_inherits_the_descriptor_beside_it_under_its_number";
+    hosted(test, || {
+        let (mut reads, writes) = std::io::pipe().unwrap();
+        let beside = OwnedFd::from(writes);
+        let script = format!(
+            "echo from the child >&{}; exec sleep 1000",
+            beside.as_raw_fd()
+        );
+        let dir = tempfile::tempdir().unwrap();
+        let child = Child::start(ChildSpec {
+            beside: Some(beside),
+            ..spec(dir.path(), &["bash", "-c", &script], None)
+        });
+        let bench = Bench::watch(child.unwrap(), dir, Policy::default());
+        let mut said = [0; 15];
+        reads.read_exact(&mut said).unwrap();
+        assert_eq!(&said, b"from the child\n");
+        // The caller keeps no end of it: that of the child is the last one.
+        bench.tree.signal(Signal::KILL);
+        assert_eq!(reads.read(&mut said).unwrap(), 0);
     });
 }
 

@@ -13,6 +13,7 @@ from typing import Any, Iterator, Mapping, Sequence
 
 import torch
 
+from . import _spare
 from ._canary import answer
 from ._files import Mapped, described, read_safetensors
 from ._generate import Completion, generate
@@ -340,11 +341,18 @@ def _text(value: float | torch.Tensor) -> str:
 
 
 def attach() -> Job:
-    """Attaches this process to its rank. Call it once, before ``init_process_group``.
+    """Attaches this process to its rank. Call it once, before ``init_process_group``, and before anything else that
+    asks which rank this is or for a device.
+
+    Where the job keeps spares (``[restart] spares``) a program is started before that is known, and waits in here: it
+    returns when this is a rank of the gang, and what the environment says of its place is there from then on. Until
+    then it says ``unknown until robustrl.attach()``.
 
     Where ``robustd`` did not start it the job is one of a single process (or what ``torchrun`` says), and every
-    call of it a no-op. Raises Refused where the package and robust-shim are of different versions.
+    call of it a no-op. Raises Refused where the package and robust-shim are of different versions, or where a spare
+    used a device before.
     """
+    _spare.wait()
     path = os.environ.get("ROBUST_SOCKET")
     if not path:
         alone = {"generation": 0, "incarnation": 0, "job": "", "model": "", "page": "", "level": "none"}

@@ -134,6 +134,43 @@ impl Member {
     }
 }
 
+/// What a program that waits to become a rank finds where its place will be told: no number and no address, so that one
+/// that asks for it before `attach()` ends with these words, and does not take itself for another rank.
+pub const UNTIL_ATTACHED: &str = "unknown until robustrl.attach()";
+
+/// The variables of a program that waits to become a rank of this job.
+pub fn of_waiting(job: &str) -> Variables {
+    let its = |text: &str| text.to_owned();
+    let mut all = named([
+        ("OMP_NUM_THREADS", its("1")),
+        ("PYTHONUNBUFFERED", its("1")),
+        ("ROLE_NAME", its("trainer")),
+        ("TORCHELASTIC_MAX_RESTARTS", its("0")),
+        ("TORCHELASTIC_RUN_ID", its(job)),
+        ("TORCHELASTIC_USE_AGENT_STORE", its("False")),
+        ("TORCH_NCCL_ASYNC_ERROR_HANDLING", its("1")),
+    ]);
+    let unknown = [
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "GROUP_RANK",
+        "GROUP_WORLD_SIZE",
+        "ROLE_RANK",
+        "ROLE_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "TORCHELASTIC_RESTART_COUNT",
+        "ROBUST_SOCKET",
+        "ROBUST_INDEX",
+        "ROBUST_INCARNATION",
+        "ROBUST_GENERATION",
+    ];
+    all.extend(named(unknown.map(|name| (name, its(UNTIL_ATTACHED)))));
+    all
+}
+
 /// A life of a gang, as its programs are told.
 #[derive(Debug, Clone, Copy)]
 pub struct Life<'a> {
@@ -244,6 +281,30 @@ mod tests {
         assert_eq!(text("PET_MAX_RESTARTS"), Some("0"));
         assert_eq!(text("MASTER_PORT"), Some("4000"));
         assert_eq!((text("RANK"), text("WORLD_SIZE")), (None, None));
+    }
+
+    #[test]
+    fn a_program_that_waits_has_the_variables_of_a_rank_and_none_that_says_which_it_is() {
+        let peers = [peer(0, "10.0.0.1:7", 4000)];
+        let rank = Member::of(0, &peers).unwrap().as_rank(&third_life());
+        let mut waiting = of_waiting("j");
+        for (name, value) in rank {
+            let found = waiting.remove(&name);
+            // A program would write a file of that name.
+            if name == "TORCHELASTIC_ERROR_FILE" {
+                assert_eq!(found, None);
+                continue;
+            }
+            let found = found.unwrap_or_default();
+            assert!(found == value || found == UNTIL_ATTACHED, "{name:?}");
+        }
+        let own = waiting.keys().filter(|name| {
+            let name = name.to_string_lossy();
+            !name.starts_with("ROBUST_")
+        });
+        let own: Vec<_> = own.collect();
+        assert_eq!(own, ["OMP_NUM_THREADS", "PYTHONUNBUFFERED"]);
+        assert!(UNTIL_ATTACHED.parse::<u32>().is_err());
     }
 
     #[test]

@@ -12,8 +12,10 @@
 //! touched once; what hashes, serves and replicates them happens here and behind.
 //!
 //! Happy path: the shim attaches and says (rank 0) at which port the new gang's process group is to meet.
-//! With the daemon's restore every rank knows its fellows, and starts its program ([`gang`]). The program
+//! With the daemon's restore every rank knows its fellows, and starts its program ([`gang`], `program`). The program
 //! attaches, takes up its state, publishes it, and goes round: batch, figures, state, version (`rank`).
+//!
+//! Where spares are kept the program may have been started before any of that, as nobody, and waits for it ([`waiting`]).
 //!
 //! The death of the program is the rank's death, told with the exception that it wrote.
 
@@ -25,8 +27,10 @@ pub mod gang;
 mod given;
 mod layout;
 mod page;
+mod program;
 mod rank;
 mod talk;
+pub mod waiting;
 mod words;
 mod work;
 
@@ -38,16 +42,15 @@ use std::time::{Duration, Instant};
 
 use regex::Regex;
 use robust_proto::v1::host_message::Body;
-use robust_proto::v1::{Call, Hello, HostMessage, Peer, call};
-use robust_proto::{ROUTER_KEY_VARIABLE, ROUTER_VARIABLE};
+use robust_proto::v1::{Call, Hello, HostMessage, call};
 use robust_role::{Busy, Facts, FromHost, Link, LinkConfig, LinkEnd, RoleArgs, Stages, network};
 use robust_role::{DaemonEpoch, Deed};
 use robust_shared::fault::At;
 use robust_shared::ids::{InstanceId, Role};
-use robust_shared::job::{Kept, Launcher, Level, TrainerCommand};
+use robust_shared::job::{Level, TrainerCommand};
 use robust_shared::phase::Phase;
 use robust_transport::Transport;
-use robust_tree::{Died, How, Policy, Signal, Tree, lend_ports};
+use robust_tree::{Died, How, Signal, Tree, lend_ports};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
@@ -56,15 +59,15 @@ use crate::hands::engine as strike;
 use crate::home::Home;
 use crate::hosted::{Hosted, failure, says_why};
 use crate::log;
-use crate::process::{self, Command, OfTrainer, own_folder};
+use crate::process::{self, Command, own_folder};
 use crate::run::{LEDGER_EVERY, ShimError};
-use crate::sight::Sight;
 use comes_up::ComesUp;
-use gang::{Life, Member, Variables, exception_in};
+use gang::exception_in;
 use given::Given;
 use page::Page;
 use rank::{Rank, Said};
-use words::{Answer, Attached, CanaryPrompt};
+use waiting::Waiting;
+use words::{Answer, CanaryPrompt};
 use work::{Of, Raised, Served, Work};
 
 /// How often the program's page of phases is read.
@@ -96,6 +99,8 @@ struct Shim {
     home: Home,
     link: Link,
     running: Running,
+    /// A program that waited since before this process was this rank's.
+    waiting: Option<Waiting>,
     hosted: Option<Hosted>,
     deaths: UnboundedSender<Died>,
     phase: Phase,
@@ -113,8 +118,14 @@ struct Shim {
     comes_up: Option<ComesUp>,
 }
 
-/// Runs a rank until its link or its program ends. `started` is when the process began.
-pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEnd, ShimError> {
+/// Runs a rank until its link or its program ends. `started` is when the process began, or was made this rank's where
+/// its program waited for that.
+pub fn run(
+    args: &RoleArgs,
+    runtime: &Handle,
+    started: Instant,
+    waiting: Option<Waiting>,
+) -> Result<LinkEnd, ShimError> {
     let mut stages = Stages::since(started);
     let command = args
         .job
@@ -184,6 +195,7 @@ pub fn run(args: &RoleArgs, runtime: &Handle, started: Instant) -> Result<LinkEn
         home,
         link,
         running,
+        waiting,
         hosted: None,
         deaths,
         phase: Phase::Init,
@@ -301,79 +313,6 @@ impl Shim {
         Ok(())
     }
 
-    /// The gang is known: the program is started as one of it.
-    fn start_program(&mut self, peers: &[Peer]) -> Result<(), ShimError> {
-        let Some(work) = self.work.take() else {
-            return Ok(());
-        };
-        let own = self.args.job.own_loop();
-        let member = Member::of(self.args.index, peers).ok_or_else(|| {
-            let ranks = peers.len();
-            ShimError::NeverUp(format!("the gang of {ranks} ranks has no port to meet at"))
-        })?;
-        let work = work.among(member.world_size);
-        let devices = std::env::var_os(robust_shared::job::DEVICES_VARIABLE).is_some();
-        let member = match devices {
-            true => member.alone_on_its_devices(),
-            false => member,
-        };
-        let variables = self.variables(&member);
-        let (role, index) = (Role::Trainer, self.args.index);
-        let folder = own_folder(&self.args.host_socket, InstanceId { role, index })?;
-        let of = OfTrainer {
-            job: &self.args.job,
-            folder: &folder,
-            member: &member,
-            incarnation: self.args.incarnation,
-            generation: self.args.generation,
-            advertise: self.args.bind,
-            variables: &variables,
-        };
-        let sight = Sight::of(&self.args, &self.home, &folder).of_rank();
-        let command = Command::of_trainer(&of, &self.command, &self.home)?.with(&sight)?;
-        // What an earlier life wrote is no explanation of this one's end.
-        let _ = std::fs::remove_file(self.error_file());
-        let (policy, deaths) = (Policy::of_program(), self.deaths.clone());
-        if self.command.level == Level::None {
-            self.comes_up = Some(ComesUp::begin(&self.command)?);
-        }
-        let (hosted, _) = Hosted::start(command, &self.home, policy, deaths)?;
-        let _ = self.running.set(Arc::clone(&hosted.tree));
-        self.hosted = Some(hosted);
-        self.started = Some(Instant::now());
-        let attached = Attached {
-            rank: member.rank,
-            world_size: member.world_size,
-            local_rank: member.local_rank,
-            generation: self.args.generation,
-            incarnation: self.args.incarnation,
-            job: self.args.job.job.name.clone(),
-            model: self.args.job.model.path.clone().unwrap_or_default(),
-            page: self.page_path.clone(),
-            canary: self.canary.clone(),
-            level: self.command.level,
-            keeps_state: own.is_none_or(|own| own.keeps_state),
-            phases: self.command.phases.clone(),
-            reshards: self.command.snapshot == Kept::Dcp,
-        };
-        self.rank = Some(Rank::new(attached, own, work));
-        self.look_whether_up();
-        Ok(())
-    }
-
-    /// A program that says nothing may be up by now.
-    fn look_whether_up(&mut self) {
-        if !self.comes_up.as_mut().is_some_and(ComesUp::is_up) {
-            return;
-        }
-        self.comes_up = None;
-        if let (Some(rank), Some(hosted)) = (&mut self.rank, &mut self.hosted) {
-            rank.on_up();
-            hosted.ready();
-            self.enter(Phase::Loop, 0);
-        }
-    }
-
     fn enter(&mut self, phase: Phase, step: u64) {
         self.phase = phase;
         self.link.phase(phase, step);
@@ -412,44 +351,6 @@ impl Shim {
         rank.on_ended();
         self.link.phase(Phase::AwaitBatch, 0);
         true
-    }
-
-    fn error_file(&self) -> PathBuf {
-        self.home.run().join("error.json")
-    }
-
-    fn variables(&self, member: &Member) -> Variables {
-        let (name, generation) = (&self.args.job.job.name, self.args.generation);
-        let life = Life {
-            job: name,
-            generation,
-            error_file: &self.error_file(),
-        };
-        let mut variables = match self.command.launcher {
-            Launcher::Rank => member.as_rank(&life),
-            Launcher::Node | Launcher::Job => member.as_launcher(&life, self.command.slots),
-        };
-        // A program that says nothing finds nobody to say it to.
-        let heard = (self.command.level > Level::None)
-            .then(|| ("ROBUST_SOCKET", self.home.socket().display().to_string()));
-        let own = [
-            // As torchrun has it: ranks that share a host would spin against each other.
-            ("OMP_NUM_THREADS", "1".to_owned()),
-            // Its log is read while it runs.
-            ("PYTHONUNBUFFERED", "1".to_owned()),
-            ("ROBUST_SHM", self.home.run().display().to_string()),
-            ("ROBUST_INDEX", member.rank.to_string()),
-            ("ROBUST_INCARNATION", self.args.incarnation.to_string()),
-            ("ROBUST_GENERATION", generation.to_string()),
-        ];
-        let router = [ROUTER_VARIABLE, ROUTER_KEY_VARIABLE];
-        let router = router.map(|name| Some((name, std::env::var(name).ok()?)));
-        let own = own
-            .into_iter()
-            .chain(heard)
-            .chain(router.into_iter().flatten());
-        variables.extend(own.map(|(key, text)| (key.into(), text.into())));
-        variables
     }
 
     /// Tells the daemon what the program wrote on its page.

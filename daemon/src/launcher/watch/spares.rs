@@ -3,6 +3,7 @@ use super::super::spares::{Begun, NotTaken, Spare, SpareEnd, Spares, sockets};
 use super::super::{Parked, Running, SpareSeen, SpawnError, SpawnSpec, spawn};
 use super::{Launcher, Shared, Watched, kill_and_reap};
 use crate::launcher::proc_stat::ProcStat;
+use crate::launcher::tail::tail;
 use robust_tree::Group;
 use rustix::event::epoll;
 use rustix::fd::{AsFd, OwnedFd};
@@ -127,7 +128,7 @@ impl Shared {
                         spec.incarnation
                     );
                     // The others may be as slow: no start waits for a second one, nor does the next start.
-                    if !matches!(why, NotTaken::Gone(_)) {
+                    if why.may_be_of_others() {
                         self.spares().end_like(parked);
                         return None;
                     }
@@ -188,6 +189,10 @@ impl Shared {
             None => return,
             Some(SpareEnd::Killed(spare)) => (spare, None),
             Some(SpareEnd::Waiting(spare, times)) => (spare, Some(times)),
+            Some(SpareEnd::Never(spare)) => {
+                say_never(&spare.parked);
+                (spare, None)
+            }
         };
         let _ = epoll::delete(&self.epoll, &spare.pidfd);
         // As long as its zombie stands, its id names this group and no other.
@@ -207,6 +212,21 @@ impl Shared {
 
 fn untaken<T>(spare: Spare, why: NotTaken) -> Result<T, Box<(Spare, NotTaken)>> {
     Err(Box::new((spare, why)))
+}
+
+/// The last words of such a spare say why.
+fn say_never(parked: &Parked) {
+    let (role, log) = (parked.role.name(), parked.log_path.display());
+    let said = tail(&parked.log_path, 0);
+    // Others like it write there, too.
+    let mut errors = said
+        .lines()
+        .rev()
+        .filter_map(|line| line.strip_prefix("error: "));
+    let why = errors.next().unwrap_or("its log does not say why");
+    tracing::warn!(
+        "no spare for {role} is started any more until the job file is changed ({log}): {why}"
+    );
 }
 
 fn say_given_up(parked: &Parked, times: u32) {

@@ -206,6 +206,7 @@ pub fn spec(dir: &Path, argv: &[&str], network: Option<Way>) -> ChildSpec {
         stdout: stdout.into(),
         network,
         hidden: None,
+        beside: None,
     }
 }
 

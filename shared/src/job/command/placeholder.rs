@@ -94,6 +94,14 @@ const NAMES: [(&str, Placeholder); 21] = [
 ];
 
 impl Placeholder {
+    /// Whether it says the same in every life of a trainer's rank, whichever rank that is.
+    pub fn is_common(&self) -> bool {
+        matches!(
+            self,
+            Self::Slots | Self::Model | Self::Job | Self::Service(_) | Self::Env(_)
+        )
+    }
+
     /// The placeholder of this name (without braces); else the nearest one, in braces.
     pub fn named(name: &str) -> Result<Self, Option<String>> {
         if let Some((_, found)) = NAMES.into_iter().find(|(known, _)| *known == name) {

@@ -3,7 +3,8 @@ use super::super::error::Problem;
 use super::super::validate::{bad, time, whole};
 use super::super::{Job, Launcher, Level, TrainerCommand};
 use super::check::{MOST_SLOTS, Program, check_stop};
-use super::placeholder::Scope;
+use super::placeholder::{Placeholder, Scope};
+use super::template::Template;
 use crate::phase::Phase;
 
 const AT: &str = "trainer.command";
@@ -42,6 +43,22 @@ impl Job {
                 Err(bad("trainer.hybrid", true, must))
             }
         }
+    }
+}
+
+impl TrainerCommand {
+    /// Whether its processes can be started before it is known which rank each will be, and wait in `attach()` until
+    /// then: not where something else starts the ranks, where nothing attaches, where the files of a rank are another
+    /// user's, or where the command line itself says which rank it is.
+    pub fn can_wait(&self) -> bool {
+        let is_common = |text: &String| {
+            let template = Template::parse(text);
+            template.is_ok_and(|of| of.placeholders().all(Placeholder::is_common))
+        };
+        self.launcher == Launcher::Rank
+            && self.level > Level::None
+            && self.user.is_none()
+            && self.argv.iter().chain(&self.restore_args).all(is_common)
     }
 }
 
@@ -114,4 +131,34 @@ fn expression(key: &str, pattern: &str) -> Result<(), Problem> {
         )
     };
     regex::Regex::new(pattern).map(drop).map_err(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn can_wait(more: &str) -> bool {
+        let text = format!("{more}\n");
+        toml::from_str::<TrainerCommand>(&text).is_ok_and(|command| command.can_wait())
+    }
+
+    #[test]
+    fn a_program_waits_for_its_rank_unless_its_command_line_or_its_launcher_says_which_it_is() {
+        let argv = "argv = ['{env:PYTHON}', 'train.py', '{model}', '{job}']";
+        assert!(can_wait(argv));
+        assert!(can_wait(&format!("{argv}\nenv = {{ A = '{{rank}}' }}")));
+        for unlike in [
+            "launcher = 'node'",
+            "launcher = 'job'",
+            "level = 'none'",
+            "user = 'nobody'",
+            "restore_args = ['--generation', '{generation}']",
+        ] {
+            assert!(!can_wait(&format!("{argv}\n{unlike}")), "{unlike}");
+        }
+        for placeholder in ["rank", "port", "devices", "state", "master_addr"] {
+            let argv = format!("argv = ['x', '{{{placeholder}}}']");
+            assert!(!can_wait(&argv), "{placeholder}");
+        }
+    }
 }

@@ -284,10 +284,12 @@ pub struct Restart {
     /// a sound node has a fault in months, so several in a day are no chance.
     #[serde(skip_serializing_if = "is_a_day")]
     pub cordon_half_life_s: f64,
-    /// Processes that wait beside the built-in trainer and the built-in engines, with all of a start done that
-    /// needs no identity, and take over at a restart: so many for each kind of engine on a node, and for each of
-    /// the trainer's ranks there, which restart together; 0: none. Each keeps what the program and a model
-    /// without weights take of memory.
+    /// Processes that wait beside the trainer and the built-in engines, with all of a start done that needs no
+    /// identity, and take over at a restart: so many for each kind of engine on a node, and for each of the
+    /// trainer's ranks there, which restart together; 0: none. Each keeps what the program and a model without
+    /// weights take of memory. A trainer of yours waits in `robustrl.attach()`, with its imports done, unless a
+    /// launcher starts it, it has a `user`, or its `argv` says which rank it is; of your engines and environments
+    /// none wait.
     #[serde(skip_serializing_if = "is_never")]
     pub spares: u32,
     /// A linked process ended or lost its link.
