@@ -3,6 +3,7 @@ use super::args::{Args, ExitCode};
 use super::checks::Prepared;
 use super::data;
 use super::failure::Failure;
+use super::following::Following;
 use super::signals;
 use crate::files::Manifest;
 use crate::grouplog::{self, Attached, BeginError, Carried, Logging, Register};
@@ -179,11 +180,13 @@ pub(super) async fn place(
     let holder = data::holder(prepared, state, Some(remote));
     let setting = Setting::new(ha, (&job.job.name, advert), holder, remote.clone())?;
     let candidate = Candidate::new(setting, seal, logging.under_way().clone());
+    let following = Following::begin(prepared, state, candidate.stands()).await?;
     let mut ends = signals::first()?;
     let followed = tokio::select! {
         followed = candidate.follow() => followed?,
         code = ends.recv() => return Ok(Place::Over(code)),
     };
+    following.end().await;
     Ok(match followed {
         Followed::Leads(lead) => Place::Leads(lead),
         Followed::Over(how) => {
