@@ -29,14 +29,14 @@ pub struct Controllers {
     pub(crate) dir: TempDir,
     /// The job file of each one.
     pub(crate) jobs: Vec<PathBuf>,
-    addresses: Vec<String>,
+    pub(crate) addresses: Vec<String>,
     /// Where each one serves `robustctl --connect`, if they do.
     pub control: Vec<String>,
     /// Where each one is scraped, if they are.
     pub metrics: Vec<String>,
     /// The folder of the programs that are started from now on; none: those of this build.
     programs: Option<PathBuf>,
-    daemons: Vec<Option<Child>>,
+    pub(crate) daemons: Vec<Option<Child>>,
     pub(crate) nodes: Vec<Node>,
 }
 
@@ -219,7 +219,7 @@ impl Controllers {
     }
 
     /// `robustd` on a machine, where there are some.
-    fn robustd(&self, machine: usize, log: &str) -> Command {
+    pub(crate) fn robustd(&self, machine: usize, log: &str) -> Command {
         let log = File::options()
             .create(true)
             .append(true)
