@@ -7,6 +7,8 @@ pub const CONTROL_SOCKET: &str = "control.sock";
 /// That of a controller that follows another one: it answers every call with [`tonic::Code::Unavailable`], and says who
 /// leads.
 pub const FOLLOWER_SOCKET: &str = "follower.sock";
+/// The header that every answer of a controller that follows has, at its socket and where it listens.
+pub const FOLLOWER: &str = "robust-follower";
 /// The header of such an answer that has the `HOST:PORT` at which the leader is reached, where it has one.
 pub const LEADER_AT: &str = "robust-leader";
 

@@ -8,6 +8,7 @@ use robust_etcd::{Cluster as Etcd, Machine, Wire};
 use robust_s3::{BUCKET, Server};
 use serde_json::Value;
 use std::fs::File;
+use std::io::Write as _;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -28,12 +29,14 @@ pub struct Controllers {
     pub(crate) dir: TempDir,
     /// The job file of each one.
     pub(crate) jobs: Vec<PathBuf>,
-    addresses: Vec<String>,
+    pub(crate) addresses: Vec<String>,
     /// Where each one serves `robustctl --connect`, if they do.
-    control: Vec<String>,
+    pub control: Vec<String>,
+    /// Where each one is scraped, if they are.
+    pub metrics: Vec<String>,
     /// The folder of the programs that are started from now on; none: those of this build.
     programs: Option<PathBuf>,
-    daemons: Vec<Option<Child>>,
+    pub(crate) daemons: Vec<Option<Child>>,
     pub(crate) nodes: Vec<Node>,
 }
 
@@ -73,6 +76,7 @@ impl Controllers {
         let addresses = (0..count).map(|_| free()).collect();
         let mut all = Self::prepared(job, (etcd, None), None, addresses);
         all.control = (0..count).map(|_| free()).collect();
+        all.metrics = (0..count).map(|_| free()).collect();
         for which in 0..count {
             all.launch(which);
         }
@@ -145,6 +149,7 @@ impl Controllers {
             dir,
             addresses,
             control: Vec::new(),
+            metrics: Vec::new(),
             programs: None,
             daemons: (0..count).map(|_| None).collect(),
             nodes: Vec::new(),
@@ -198,6 +203,9 @@ impl Controllers {
         if let Some(at) = self.control.get(which) {
             robustd.args(["--listen", at]);
         }
+        if let Some(at) = self.metrics.get(which) {
+            robustd.args(["--metrics", at]);
+        }
         let child = robustd
             .args(["--candidate", &format!("c{which}")])
             .arg("--job")
@@ -211,7 +219,7 @@ impl Controllers {
     }
 
     /// `robustd` on a machine, where there are some.
-    fn robustd(&self, machine: usize, log: &str) -> Command {
+    pub(crate) fn robustd(&self, machine: usize, log: &str) -> Command {
         let log = File::options()
             .create(true)
             .append(true)
@@ -341,8 +349,13 @@ impl Controllers {
 
     /// What `robustctl --connect` with the addresses of all of them is answered, with the token that lies at one of them.
     pub fn asked_all(&self, token_of: usize, args: &[&str]) -> Option<Value> {
+        self.asked_at(&self.control.join(","), token_of, args)
+    }
+
+    /// The same with these addresses.
+    pub fn asked_at(&self, addresses: &str, token_of: usize, args: &[&str]) -> Option<Value> {
         let out = Command::new(bin("robustctl"))
-            .args(["--connect", &self.control.join(",")])
+            .args(["--connect", addresses])
             .arg("--token-file")
             .arg(self.state_dir(token_of).join("token"))
             .args(args)
@@ -546,7 +559,6 @@ fn copy_logs(from: &Path, to: &Path) {
 }
 
 fn private(path: &Path, text: &str) {
-    use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
     let mut file = File::options()
         .create_new(true)

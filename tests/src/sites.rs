@@ -86,6 +86,31 @@ impl Controllers {
         Some(all)
     }
 
+    /// Etcd is lost, every controller is killed, and their disks are lost: the first one goes on from the log, alone.
+    pub fn goes_on_alone(&mut self) {
+        for member in 0..self.etcd.endpoints().len() {
+            self.etcd.kill(member);
+        }
+        for which in 0..self.count() {
+            self.signal(which, Signal::SIGKILL);
+            std::fs::remove_dir_all(self.state_dir(which)).expect("its state");
+        }
+        let child = self
+            .robustd(0, "control-0")
+            .arg("--alone")
+            .arg(format!(
+                "--restore-from=file://{}",
+                self.log_folder().display()
+            ))
+            .arg("--job")
+            .arg(&self.jobs[0])
+            .args(["--listen-nodes", &self.addresses[0]])
+            .arg("--state-dir")
+            .arg(self.state_dir(0))
+            .spawn();
+        self.daemons[0] = Some(child.expect("robustd starts"));
+    }
+
     /// The folder that a controller's job file is in.
     pub fn site(&self, which: usize) -> PathBuf {
         self.dir.path().join(format!("site-{which}"))

@@ -171,6 +171,21 @@ fn a_leader_that_is_lost_before_its_job_began_costs_nothing() {
 }
 
 #[test]
+fn where_etcd_is_lost_one_controller_goes_on_alone_from_the_log() {
+    let Some(mut all) = start(1_000) else { return };
+    let (_, before) = at_work(&mut all, 2);
+    all.goes_on_alone();
+    let (alone, after) = all.until("the job to go on", |s| step(s) > step(&before) + 1);
+    assert_eq!(alone, 0);
+    assert_eq!(
+        after["started_ms"], before["started_ms"],
+        "it is the same job: {after}"
+    );
+    assert!(after["controllers"].is_null(), "{after}");
+    all.stop(alone);
+}
+
+#[test]
 fn the_loss_of_the_only_controllers_disk_costs_no_step_where_there_is_a_log() {
     let elsewhere = tempfile::tempdir().unwrap();
     let folder = |name: &str| format!("file://{}/{name}", elsewhere.path().display());

@@ -3,6 +3,8 @@
 use nix::sys::signal::Signal;
 use robust_tests::{Controllers, JobFile};
 use serde_json::Value;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 
 const SLOTS: &[(&str, i64)] = &[("train", 2), ("rollout", 3), ("agent", 2)];
 
@@ -28,6 +30,16 @@ fn following(status: &Value) -> Vec<String> {
         .collect()
 }
 
+/// The metrics that are shown at an address; none: nobody shows any.
+fn scraped(at: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(at).ok()?;
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut said = String::new();
+    stream.read_to_string(&mut said).ok()?;
+    said.starts_with("HTTP/1.1 200").then_some(said)
+}
+
 #[test]
 fn the_leader_is_found_and_says_who_follows_it_and_how_it_took_over() {
     let Some(mut all) = start() else { return };
@@ -41,6 +53,24 @@ fn the_leader_is_found_and_says_who_follows_it_and_how_it_took_over() {
     assert_eq!(control(&elsewhere), format!("c{first}"));
     let by_address = all.wait_until(|all| all.asked_all(follower, &["status"]));
     assert_eq!(control(&by_address), format!("c{first}"));
+
+    // One that follows leads there too, and shows itself.
+    let by_follower =
+        all.wait_until(|all| all.asked_at(&all.control[follower], follower, &["status"]));
+    assert_eq!(control(&by_follower), format!("c{first}"));
+    let shows = |all: &Controllers, which: usize, line: &str| {
+        let text = scraped(&all.metrics[which])?;
+        text.contains(line).then_some(text)
+    };
+    let epoch = &by_address["controllers"]["epoch"];
+    let follows =
+        format!("robust_candidate_epoch{{name=\"c{follower}\",leader=\"c{first}\"}} {epoch}");
+    let shown = all.wait_until(|all| shows(all, follower, &follows));
+    let may_lead = format!("robust_candidate_may_lead{{name=\"c{follower}\"}} 1");
+    assert!(shown.contains(&may_lead), "{shown}");
+    assert!(!shown.contains("robust_job_info"), "{shown}");
+    let leads = |which: usize| format!("robust_candidate_leads{{name=\"c{which}\"}} 1");
+    all.wait_until(|all| shows(all, first, &leads(first)));
 
     all.signal(first, Signal::SIGKILL);
     let after = all.wait_until(|all| {
@@ -61,6 +91,11 @@ fn the_leader_is_found_and_says_who_follows_it_and_how_it_took_over() {
     assert_eq!(names, ["silence", "election", "log", "start", "record"]);
     let epochs = [&by_address, &after].map(|s| s["controllers"]["epoch"].as_u64());
     assert!(epochs[0] < epochs[1], "{epochs:?}");
+    // The address of one that followed is the leader's now.
+    let name = after["controllers"]["leader"].as_str().unwrap();
+    let second: usize = name.strip_prefix('c').unwrap().parse().unwrap();
+    let shown = all.wait_until(|all| shows(all, second, &leads(second)));
+    assert!(shown.contains("robust_job_info"), "{shown}");
 }
 
 #[test]

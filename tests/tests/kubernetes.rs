@@ -374,3 +374,97 @@ fn pods_have_no_more_rights_than_they_need_memory_to_share_and_time_to_leave_and
         "the node leaves after it was drained"
     );
 }
+
+/// What the objects of this kind may have at this place, by the API's reference of 1.29: the server that the manifests are
+/// applied to in the tests knows older ones, and drops in silence what it does not know.
+const KNOWN: &[(&str, &str, &str, &[&str])] = &[
+    (
+        "Job",
+        "batch/v1",
+        "/spec",
+        &[
+            "activeDeadlineSeconds",
+            "backoffLimit",
+            "backoffLimitPerIndex",
+            "completionMode",
+            "completions",
+            "manualSelector",
+            "maxFailedIndexes",
+            "parallelism",
+            "podFailurePolicy",
+            "podReplacementPolicy",
+            "selector",
+            "suspend",
+            "template",
+            "ttlSecondsAfterFinished",
+        ],
+    ),
+    (
+        "PodDisruptionBudget",
+        "policy/v1",
+        "/spec",
+        &[
+            "maxUnavailable",
+            "minAvailable",
+            "selector",
+            "unhealthyPodEvictionPolicy",
+        ],
+    ),
+    (
+        "NetworkPolicy",
+        "networking.k8s.io/v1",
+        "/spec",
+        &["egress", "ingress", "podSelector", "policyTypes"],
+    ),
+    (
+        "NetworkPolicy",
+        "networking.k8s.io/v1",
+        "/spec/ingress/0",
+        &["from", "ports"],
+    ),
+    (
+        "NetworkPolicy",
+        "networking.k8s.io/v1",
+        "/spec/ingress/0/from/0",
+        &["ipBlock", "namespaceSelector", "podSelector"],
+    ),
+];
+
+#[test]
+fn kinds_that_the_tests_server_does_not_know_have_fields_of_their_version_that_go_together() {
+    let all = manifests();
+    for (kind, version, place, known) in KNOWN {
+        for object in all.of(kind) {
+            assert_eq!(object["apiVersion"], *version, "{kind}");
+            let there = object.pointer(place).unwrap().as_object().unwrap();
+            for field in there.keys() {
+                assert!(
+                    known.contains(&field.as_str()),
+                    "{kind} {version} has no field {field} at {place}"
+                );
+            }
+        }
+    }
+    let spec = &all.one("Job")["spec"];
+    // A number's own limit is for indexed jobs whose pods are not started again in place.
+    assert!(spec["backoffLimitPerIndex"].is_u64());
+    assert_eq!(spec["completionMode"], "Indexed");
+    assert_eq!(spec["template"]["spec"]["restartPolicy"], "Never");
+    let budget = &all.one("PodDisruptionBudget")["spec"];
+    assert!(
+        budget["minAvailable"].is_null() || budget["maxUnavailable"].is_null(),
+        "one of both: {budget}"
+    );
+    let policy = &all.one("NetworkPolicy")["spec"];
+    for kind in policy["policyTypes"].as_array().unwrap() {
+        let rules = kind.as_str().unwrap().to_lowercase();
+        assert!(policy[&rules].is_array(), "no rules of {kind}");
+    }
+    let image = read("Containerfile");
+    let entry = image.lines().find_map(|line| line.strip_prefix("USER "));
+    let user = entry.and_then(|user| user.split(':').next()).unwrap();
+    for pod in all.pods() {
+        let runs_as = pod["spec"]["securityContext"]["runAsUser"].to_string();
+        assert_eq!(runs_as, user, "the image has that user");
+    }
+}

@@ -1,11 +1,12 @@
 //! Jobs that Slurm starts, on a real one whose machines are all this one: a machine is lost, another joins, one leaves.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+use robust_etcd::{Cluster as Etcd, Wire};
 use robust_slurm::Slurm;
 use robust_tests::{JobFile, bin, cache, processes_naming};
 use serde_json::Value;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,34 @@ fn job(steps: i64) -> JobFile {
         .nodes(&[("a", FULL), ("b", FULL), ("c", SPARE)])
 }
 
+/// The same with three controllers, whose log and checkpoints are in this folder.
+fn several(steps: i64, etcd: &Etcd, folder: &Path) -> JobFile {
+    let secret = folder.join("secret");
+    std::fs::write(&secret, "a secret of all controllers of this job\n").unwrap();
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let below = |name: &str| format!("file://{}/{name}", folder.display());
+    let endpoints = etcd.endpoints().into_iter();
+    let endpoints: Vec<toml::Value> = endpoints.map(|e| e.trim_end_matches('/').into()).collect();
+    job(steps)
+        .set("ha", "etcd", endpoints)
+        .set("store", "remote_log", below("log"))
+        .set("store", "secret_file", secret.display().to_string())
+        .set("checkpoint", "every", 1)
+        .set("checkpoint", "remote", below("checkpoints"))
+}
+
+/// The first of three ports that are free.
+fn three_ports() -> u16 {
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    loop {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        if port < 65_000 && is_free(port + 1) && is_free(port + 2) {
+            return port;
+        }
+    }
+}
+
 /// A job on a cluster of Slurm's.
 struct Job {
     slurm: Slurm,
@@ -34,8 +63,7 @@ impl Job {
     fn new(job: &JobFile, machines: usize) -> Option<Self> {
         let slurm = Slurm::start(machines)?;
         let file = job.write(slurm.shared());
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = free.local_addr().unwrap().port().to_string();
+        let port = three_ports().to_string();
         Some(Self { slurm, file, port })
     }
 
@@ -255,6 +283,68 @@ fn a_job_whose_time_is_over_ends_in_order_and_goes_on_when_it_is_submitted_again
     let after = job.until("it to go on", |s| step(s) > step(&before));
     assert_eq!(after["incidents"].as_array().unwrap().len(), 0, "{after}");
     job.until_slurm_says(&second, "JobState", "COMPLETED");
+}
+
+#[test]
+fn with_candidates_a_job_goes_on_after_the_whole_allocation_ended_and_after_the_first_machine_is_lost()
+ {
+    let Some(etcd) = Etcd::start(3, Wire::Plain) else {
+        return;
+    };
+    let elsewhere = tempfile::tempdir().unwrap();
+    let Some(mut job) = Job::new(&several(60, &etcd, elsewhere.path()), 3) else {
+        return;
+    };
+    let follow = |status: &Value| {
+        let all = status["controllers"]["followers"].as_array().cloned();
+        let all = all.unwrap_or_default();
+        all.iter().filter(|f| f["state"] == "follows").count()
+    };
+    let first = job.submit("3");
+    let before = job.until("a checkpoint elsewhere, and two to follow", |s| {
+        let kept = s["remote"]["step"].as_u64();
+        kept.is_some_and(|step| step >= 2) && follow(s) == 2 && is_whole(s)
+    });
+    drop(
+        job.slurm
+            .asked("scancel", &["--batch", "--signal=TERM", &first]),
+    );
+    let begun = Instant::now();
+    while !job.slurm.asked("squeue", &["--noheader"]).is_empty() {
+        job.patience(begun, "the whole allocation to end");
+    }
+    assert!(processes_naming(&job.local()).is_empty());
+    // As on other machines: nothing is left of any daemon but what is in the log and the object store.
+    std::fs::remove_dir_all(job.local()).unwrap();
+
+    let second = job.submit("3");
+    assert_ne!(first, second);
+    let again = job.until("it to go on", |s| follow(s) == 2 && is_whole(s));
+    assert_eq!(
+        again["started_ms"], before["started_ms"],
+        "the job began anew: {again}"
+    );
+    assert!(step(&again) >= 2, "{again}");
+    let epoch = |status: &Value| status["controllers"]["epoch"].as_u64().unwrap();
+    assert!(epoch(&again) > epoch(&before), "{again}");
+
+    job.slurm.lose("n1");
+    let after = job.until("the roles of a to run elsewhere", |s| {
+        on(s, "a") == 0 && is_whole(s) && step(s) > step(&again) + 1
+    });
+    assert_eq!(after["started_ms"], before["started_ms"]);
+    assert_ne!(after["controllers"]["leader"], "c0", "{after}");
+
+    // Nobody leads any more, and the script that would end the Slurm job is lost.
+    let begun = Instant::now();
+    while !job.slurm.asked("squeue", &["--noheader"]).is_empty() {
+        job.patience(begun, "the Slurm job to end with the job");
+    }
+    assert!(
+        job.logs().contains("the job is over: completed"),
+        "{}",
+        job.logs()
+    );
 }
 
 #[test]

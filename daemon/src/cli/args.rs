@@ -95,6 +95,10 @@ pub struct Args {
     /// This controller's name among those of a job file with an ha table [default: the host's name]
     #[arg(long, value_name = "NAME", conflicts_with_all = ["join", "inspect", "fresh", "restore_from"])]
     pub candidate: Option<String>,
+    /// Of a job file with an ha table, where etcd was lost with its data and all controllers have ended: lead the job without
+    /// etcd, as its only controller (with --restore-from in an empty state directory)
+    #[arg(long, conflicts_with_all = ["join", "inspect", "fresh", "candidate"])]
+    pub alone: bool,
     /// Keep serving status and report for so long after the job's end
     #[arg(long, value_name = "SECONDS", default_value_t = 1)]
     pub linger: u64,

@@ -3,6 +3,7 @@ use super::args::{Args, ExitCode};
 use super::checks::Prepared;
 use super::data;
 use super::failure::Failure;
+use super::following::Following;
 use super::signals;
 use crate::files::Manifest;
 use crate::grouplog::{self, Attached, BeginError, Carried, Logging, Register};
@@ -135,12 +136,15 @@ pub(super) enum Place {
     Over(ExitCode),
 }
 
+const NOT_ONE_OF_SEVERAL: &str = "--alone is for a job file with [ha]; this one has none, and its controller is alone anyway: leave --alone away";
+const LED: &str = "etcd answers and knows how far the job's log counts, so that controllers with --candidate go on with it; \
+                   --alone is for a job whose etcd was lost with its data, as two controllers would write one log";
 const ALONE: &str = "--candidate names one of several controllers, and the job file has no [ha]: add that, or leave \
                      --candidate away";
 const FRESH: &str = "with [ha] a job does not begin anew over what it was, as whoever is started last would end it for \
                      all: give the job another name";
-const RESTORED: &str =
-    "--restore-from is for a controller without [ha]; with it each one follows the log by itself";
+const RESTORED: &str = "with [ha] each controller follows the log by itself, without --restore-from; where etcd was lost with its data, one goes \
+     on with --alone --restore-from";
 const NO_NODES: &str = "with [ha] all roles run on nodes that join: add --listen-nodes ADDR";
 const NO_SECRET: &str = "with [ha] all controllers have one secret: name it as `store.secret_file`";
 
@@ -153,14 +157,15 @@ pub(super) async fn place(
 ) -> Result<Place, Failure> {
     let job = &prepared.job;
     let (Some(ha), Some(remote)) = (&job.ha, &prepared.log) else {
-        return match args.candidate {
-            Some(_) => Err(Failure::Candidate(ALONE)),
-            None => Ok(Place::Alone),
+        return match (&args.candidate, args.alone) {
+            (Some(_), _) => Err(Failure::Candidate(ALONE)),
+            (None, true) => Err(Failure::Candidate(NOT_ONE_OF_SEVERAL)),
+            (None, false) => Ok(Place::Alone),
         };
     };
     for (is_wrong, why) in [
         (args.fresh, FRESH),
-        (args.restore_from.is_some(), RESTORED),
+        (args.restore_from.is_some() && !args.alone, RESTORED),
         (prepared.nodes.is_none(), NO_NODES),
     ] {
         if is_wrong {
@@ -178,12 +183,23 @@ pub(super) async fn place(
     let seal = seal(job)?.ok_or(Failure::Candidate(NO_SECRET))?;
     let holder = data::holder(prepared, state, Some(remote));
     let setting = Setting::new(ha, (&job.job.name, advert), holder, remote.clone())?;
+    if args.alone {
+        if setting.is_known_to_etcd().await {
+            return Err(Failure::Candidate(LED));
+        }
+        tracing::warn!(
+            "this controller leads without etcd: no other controller of the job may run any more"
+        );
+        return Ok(Place::Alone);
+    }
     let candidate = Candidate::new(setting, seal, logging.under_way().clone());
+    let following = Following::begin(prepared, state, candidate.stands()).await?;
     let mut ends = signals::first()?;
     let followed = tokio::select! {
         followed = candidate.follow() => followed?,
         code = ends.recv() => return Ok(Place::Over(code)),
     };
+    following.end().await;
     Ok(match followed {
         Followed::Leads(lead) => Place::Leads(lead),
         Followed::Over(how) => {

@@ -5,7 +5,7 @@ use super::failure::Failure;
 use crate::files::JobFiles;
 use crate::grpc::{Joins, Rights, Token, Tokens, bind_tcp};
 use crate::links::RouteEvent;
-use crate::metrics::{self, IsKey, Metrics};
+use crate::metrics::{self, IsKey, Metrics, Text};
 use crate::nodes::{
     Authorities, JobSecret, JobToken, JoinToken, Members, NodeHostService, NodeLinkEvent, Sessions,
     Shards, unix_ms,
@@ -69,12 +69,7 @@ impl Listeners {
         let break_glass = prepared.break_glass_token.as_deref();
         let control = match prepared.listen {
             Some(addr) => {
-                let tokens = Tokens {
-                    operator: Token::load_or_create(&state.token())?,
-                    viewer: viewer.map(Token::load_or_create_shared).transpose()?,
-                    break_glass: break_glass.map(Token::load_or_create).transpose()?,
-                };
-                let door = tokens.door().map_err(no_tls("TLS for robustctl"))?;
+                let door = door(state, viewer, break_glass)?;
                 Some((bind_tcp("--listen", addr).await?, door))
             }
             None => None,
@@ -128,6 +123,20 @@ impl Listeners {
         let scheme = router.map_or("http", |router| router.scheme());
         at.map_or_else(String::new, |at| format!("{scheme}://{at}"))
     }
+}
+
+/// Where operators' tools are answered that hold one of these tokens, each made if it is missing.
+pub(super) fn door(
+    state: &StateDir,
+    viewer: Option<&Path>,
+    break_glass: Option<&Path>,
+) -> Result<Door<Rights>, Failure> {
+    let tokens = Tokens {
+        operator: Token::load_or_create(&state.token())?,
+        viewer: viewer.map(Token::load_or_create_shared).transpose()?,
+        break_glass: break_glass.map(Token::load_or_create).transpose()?,
+    };
+    tokens.door().map_err(no_tls("TLS for robustctl"))
 }
 
 /// The leader's secret. Until it had one of its own, all that is made of it was made of what nodes had, and before that
@@ -236,7 +245,8 @@ pub(super) struct MetricsListener {
 }
 
 impl MetricsListener {
-    async fn bind(state: &StateDir, addr: SocketAddr) -> Result<Self, Failure> {
+    /// Binds its address; keys are made if they are missing.
+    pub async fn bind(state: &StateDir, addr: SocketAddr) -> Result<Self, Failure> {
         let listener = bind_tcp("--metrics", addr).await?;
         let wire = wire(state, &listener, "a port for metrics")?;
         let key = match wire {
@@ -255,13 +265,15 @@ impl MetricsListener {
 
     /// Serves scrapes from now on; where.
     pub fn serve(self, metrics: Arc<Metrics>) -> (String, impl Future<Output = ()>) {
+        self.serve_text(Arc::new(move || metrics.encode()))
+    }
+
+    /// The same of this text, made anew at each scrape.
+    pub fn serve_text(self, text: Text) -> (String, impl Future<Output = ()>) {
         let scheme = if self.key.is_some() { "https" } else { "http" };
         let at = self.listener.local_addr();
         let at = at.map_or_else(|_| String::new(), |at| format!("{scheme}://{at}/metrics"));
-        (
-            at,
-            metrics::serve(self.listener, self.wire, self.key, metrics),
-        )
+        (at, metrics::serve(self.listener, self.wire, self.key, text))
     }
 }
 

@@ -5,6 +5,7 @@ mod checks;
 mod clients;
 mod data;
 mod failure;
+mod following;
 mod inspect;
 mod join;
 mod kept;

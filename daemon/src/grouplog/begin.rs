@@ -47,8 +47,8 @@ pub enum BeginError {
     /// Nobody knows which log counts.
     #[error(
         "{url} has a log of the job, up to {tip}, and etcd does not know how far it counts: its keys were lost or removed. To go \
-         on, start one controller without [ha] in an empty --state-dir with --restore-from {url}; to begin anew, give the job \
-         another name"
+         on, end all controllers of the job, and start one with --alone in an empty --state-dir with --restore-from {url}; to \
+         begin anew, give the job another name"
     )]
     NoHead {
         /// Where that log stands.

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinHandle;
 use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
@@ -38,6 +39,14 @@ pub(super) fn bounded(
     listener: TcpListener,
     door: Door<Rights>,
 ) -> ReceiverStream<io::Result<Sealed>> {
+    bounded_until_left(listener, door).0
+}
+
+/// The same, and what ends once the stream is dropped and the listener is closed.
+pub(super) fn bounded_until_left(
+    listener: TcpListener,
+    door: Door<Rights>,
+) -> (ReceiverStream<io::Result<Sealed>>, JoinHandle<()>) {
     with_viewers(MOST_VIEWERS, listener, door)
 }
 
@@ -45,11 +54,11 @@ fn with_viewers(
     most: usize,
     listener: TcpListener,
     door: Door<Rights>,
-) -> ReceiverStream<io::Result<Sealed>> {
+) -> (ReceiverStream<io::Result<Sealed>>, JoinHandle<()>) {
     let (proven, stream) = mpsc::channel(WAITING);
     let viewers = Arc::new(Semaphore::new(most));
-    tokio::spawn(accept(listener, door, viewers, proven));
-    ReceiverStream::new(stream)
+    let accepting = tokio::spawn(accept(listener, door, viewers, proven));
+    (ReceiverStream::new(stream), accepting)
 }
 
 async fn accept(
@@ -181,7 +190,7 @@ mod tests {
         ];
         let tokens = tokens.map(|(token, rights)| (Holders::of(token).unwrap(), rights));
         let door = Door::of(tokens.into()).unwrap();
-        (at, with_viewers(most, listener, door))
+        (at, with_viewers(most, listener, door).0)
     }
 
     async fn call(at: SocketAddr, token: &str) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! Where the services listen: Unix sockets for their owner, TCP with TLS for operators' tools and for nodes, and on
 //! loopback only for the rest.
 use super::MAX_MESSAGE_BYTES;
-use super::bounded::{Sealed, bounded};
+use super::bounded::{Sealed, bounded, bounded_until_left};
 use super::gate::{Gate, MOST_BYTES};
 use super::rights::{Caller, Rights};
 use super::{ControlService, RoleHostService};
@@ -25,6 +25,7 @@ use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::codegen::http::Request;
 use tonic::server::NamedService;
+use tonic::service::Routes;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
 
@@ -224,6 +225,24 @@ pub async fn serve_tcp(
     serve_tools(bounded(listener, door), guarded(control), QUIET).await
 }
 
+/// Answers operators' tools over TCP with `answers`, until `end`: the address is free then.
+pub async fn serve_answers(
+    listener: TcpListener,
+    answers: Routes,
+    door: Door<Rights>,
+    end: impl Future<Output = ()>,
+) -> Result<(), tonic::transport::Error> {
+    let (tools, accepting) = bounded_until_left(listener, door);
+    let serving = server_of_tools(QUIET).add_routes(answers);
+    let served = tokio::select! {
+        served = serving.serve_with_incoming(tools) => served,
+        () = end => Ok(()),
+    };
+    // Nobody takes the listener's connections any more.
+    drop(accepting.await);
+    served
+}
+
 async fn serve_tools<S>(
     tools: impl Stream<Item = io::Result<Sealed>>,
     control: S,
@@ -234,14 +253,18 @@ where
     S::Response: IntoResponse,
     S::Future: Send,
 {
+    server_of_tools(quiet)
+        .add_service(control)
+        .serve_with_incoming(tools)
+        .await
+}
+
+fn server_of_tools(quiet: Duration) -> Server {
     Server::builder()
         .max_concurrent_streams(STREAMS_OF_A_TOOL)
         .http2_max_header_list_size(HEADER_BYTES)
         .http2_keepalive_interval(Some(quiet))
         .http2_keepalive_timeout(Some(quiet))
-        .add_service(control)
-        .serve_with_incoming(tools)
-        .await
 }
 
 #[cfg(test)]

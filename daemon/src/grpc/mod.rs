@@ -25,8 +25,8 @@ pub use callers::Origin;
 pub use control::ControlService;
 pub use joins::Joins;
 pub use listen::{
-    ListenError, STREAMS_OF_A_NODE, bind_tcp, bind_unix, for_nodes, reachable, serve_control,
-    serve_control_until, serve_nodes, serve_roles, serve_tcp,
+    ListenError, STREAMS_OF_A_NODE, bind_tcp, bind_unix, for_nodes, reachable, serve_answers,
+    serve_control, serve_control_until, serve_nodes, serve_roles, serve_tcp,
 };
 pub use rights::Rights;
 pub use roles::RoleHostService;

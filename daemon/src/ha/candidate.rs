@@ -4,7 +4,7 @@ use super::lead::Lead;
 use super::setting::{HaError, Setting, Since};
 use super::signs::Signs;
 use super::site::{Advert, Head, Keys, Sign, kept, read};
-use super::standby::Standby;
+use super::standby::{Candidacy, Standby};
 use super::tail::Tail;
 use super::takeover::{Stage, Takeover};
 use crate::files::{Following as FollowingFiles, Manifest};
@@ -20,6 +20,7 @@ use robust_shared::time::Time;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 /// Between two tries to reach etcd.
@@ -45,17 +46,29 @@ pub struct Candidate {
     setting: Setting,
     seal: Arc<Seal>,
     under_way: UnderWay,
+    stands: watch::Sender<Candidacy>,
 }
 
 impl Candidate {
     /// With these settings; `seal` opens the log's files, and `under_way` tells a leader's watchdog how long it has been
     /// writing.
     pub fn new(setting: Setting, seal: Seal, under_way: UnderWay) -> Self {
+        let first = Candidacy {
+            name: setting.advert.name.clone(),
+            job: setting.job.clone(),
+            ..Candidacy::default()
+        };
         Self {
             setting,
             seal: Arc::new(seal),
             under_way,
+            stands: watch::channel(first).0,
         }
+    }
+
+    /// How it stands, for as long as it follows.
+    pub fn stands(&self) -> watch::Receiver<Candidacy> {
+        self.stands.subscribe()
     }
 
     /// Until it leads, or the job is over.
@@ -66,7 +79,7 @@ impl Candidate {
         let setting = &self.setting;
         let arbiter = setting.arbiter()?;
         let replica = Replica::open(setting.state.root())?;
-        let standby = Standby::start(setting)?;
+        let standby = Standby::start(setting, self.stands.clone())?;
         let tail = Tail::start(setting, Arc::clone(&self.seal), replica);
         let files = FollowingFiles::start(setting.holder.clone());
         let (told, mut heard) = unbounded_channel();
@@ -124,6 +137,7 @@ impl Candidate {
                     () = following.files.changed() => following.ready(),
                     _ = ticks.tick() => {
                         let (applied, now) = (following.tail.applied(), clock.now());
+                        following.standby.reads(applied, following.tail.told());
                         let has = (applied, following.files.standing());
                         following.signs.give(has, following.told.clone(), now);
                         following.hear(Event::Tick)
@@ -275,8 +289,7 @@ impl Following<'_> {
     /// Whether it has what it needs to lead, by now.
     fn ready(&mut self) -> Option<Act> {
         let standing = self.files.standing();
-        let why = Some(standing.why.as_str()).filter(|why| !why.is_empty());
-        self.standby.lacks(why);
+        self.standby.has(&standing);
         self.hear(Event::Ready(standing.has_all()))
     }
 
@@ -326,8 +339,7 @@ impl Following<'_> {
     }
 
     fn see(&mut self, leader: Option<(Leader, Advert)>) -> Option<Act> {
-        self.standby
-            .follows(leader.as_ref().map(|(_, advert)| advert));
+        self.standby.follows(leader.as_ref());
         match &leader {
             Some((leader, _)) => self.takeover.lives(&leader.name),
             None => self.takeover.is_free("nobody led any more"),
@@ -363,6 +375,7 @@ impl Following<'_> {
         if let Some(leader) = self.election.leader() {
             self.takeover.lives(&leader.name);
         }
+        self.standby.lives();
         self.hear(Event::Sign)
     }
 
@@ -411,8 +424,7 @@ impl Following<'_> {
         match self.arbiter.read(&self.keys.leader()).await {
             Ok(entry) => {
                 let leader = entry.as_ref().map(leader_of);
-                self.standby
-                    .follows(leader.as_ref().map(|(_, advert)| advert));
+                self.standby.follows(leader.as_ref());
                 if leader.is_none() {
                     sleep(RETRY).await;
                 }

@@ -22,3 +22,4 @@ pub use candidate::{Candidate, Followed};
 pub use lead::Lead;
 pub use setting::{HaError, Setting};
 pub use site::Advert;
+pub use standby::{Candidacy, answers};

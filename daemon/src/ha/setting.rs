@@ -4,17 +4,22 @@ use crate::files::{FilesError, Holder};
 use crate::grouplog::RestoreError;
 use crate::state::StateDir;
 use crate::store::StoreError;
-use robust_arbiter::{ArbiterError, Etcd, Options, SettingError, Tls};
+use robust_arbiter::{Arbiter, ArbiterError, Etcd, Options, SettingError, Tls};
 use robust_grouplog::LogError;
 use robust_remote::Remote;
 use robust_shared::ha::Timing;
 use robust_shared::job::Ha;
 use robust_shared::time::Time;
 use std::time::{Duration, Instant};
+use tokio::time::{sleep, timeout};
 use tonic::transport::Uri;
 
 /// How long a call to etcd may take.
 const CALL: Duration = Duration::from_secs(1);
+/// How long etcd may take to choose a leader of its own, and answer.
+const ANSWERS: Duration = Duration::from_secs(5);
+/// Between two calls until then.
+const RETRY: Duration = Duration::from_millis(200);
 
 /// Why a candidate ends, or never was one.
 #[derive(Debug, thiserror::Error)]
@@ -122,6 +127,23 @@ impl Setting {
     /// A client of etcd, for the runtime that first calls it.
     pub(super) fn arbiter(&self) -> Result<Etcd, HaError> {
         Ok(Etcd::new(self.etcd.clone())?)
+    }
+
+    /// Whether etcd answers, and knows how far the log of the job counts.
+    pub async fn is_known_to_etcd(&self) -> bool {
+        let Ok(arbiter) = self.arbiter() else {
+            return false;
+        };
+        let key = self.keys().head();
+        let asked = timeout(ANSWERS, async {
+            loop {
+                match arbiter.read(&key).await {
+                    Ok(head) => break head.is_some(),
+                    Err(_) => sleep(RETRY).await,
+                }
+            }
+        });
+        asked.await.unwrap_or(false)
     }
 
     pub(super) fn keys(&self) -> Keys {

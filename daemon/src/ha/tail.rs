@@ -104,14 +104,16 @@ impl Tail {
         *self.applied.borrow()
     }
 
+    /// The number of the last group that it was told of.
+    pub fn told(&self) -> u64 {
+        let head = self.heads.borrow();
+        head.as_ref().map_or(0, |head| head.at.number)
+    }
+
     /// Waits until its store has all groups that it was told of, for so long at most.
     pub async fn catch_up(&self, within: Duration) {
         let mut applied = self.applied.clone();
-        let told = self
-            .heads
-            .borrow()
-            .as_ref()
-            .map_or(0, |head| head.at.number);
+        let told = self.told();
         // One that came to its end is seen elsewhere.
         let _ = timeout(within, applied.wait_for(|applied| *applied >= told)).await;
     }

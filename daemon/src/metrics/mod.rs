@@ -6,8 +6,11 @@
 //!  incidents, pulls, findings ──► counters ──┤
 //!  /proc/self ───────────────────────────────┘
 //! ```
+//! A controller that follows has no status, and shows itself ([`FollowerMetrics`]).
+//!
 //! What the status already counts is shown as it is; only what it forgets (old incidents) or never
 //! held (bytes pulled, findings) is counted here, from the daemon's start.
+mod follower;
 mod process;
 mod serve;
 mod sheet;
@@ -17,7 +20,8 @@ mod tally;
 mod tests;
 mod text;
 
-pub use serve::{IsKey, serve};
+pub use follower::{Followed, Follower, FollowerMetrics};
+pub use serve::{IsKey, Text, serve};
 pub use tally::{Hooked, Traced};
 
 use crate::telemetry::Samples;

@@ -1,5 +1,4 @@
 //! `GET /metrics`.
-use super::Metrics;
 use super::text::Form;
 use axum::Router;
 use axum::extract::{Request, State};
@@ -14,12 +13,15 @@ use tokio::net::TcpListener;
 /// Whether what a scraper shows is the key.
 pub type IsKey = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
+/// Makes the text of a scrape (OpenMetrics).
+pub type Text = Arc<dyn Fn() -> Result<String, std::fmt::Error> + Send + Sync>;
+
 /// Serves scrapes, until the task is dropped, to whoever shows the key if there is one. No caller is proven by it:
 /// a connection lives for a few seconds.
-pub async fn serve(listener: TcpListener, wire: Wire, key: Option<IsKey>, metrics: Arc<Metrics>) {
+pub async fn serve(listener: TcpListener, wire: Wire, key: Option<IsKey>, text: Text) {
     let mut router = Router::new()
         .route("/metrics", get(scrape))
-        .with_state(metrics);
+        .with_state(text);
     if let Some(key) = key {
         router = router.layer(from_fn_with_state(key, with_key));
     }
@@ -39,11 +41,11 @@ async fn with_key(State(is_key): State<IsKey>, asked: Request, next: Next) -> Re
     }
 }
 
-async fn scrape(State(metrics): State<Arc<Metrics>>, asked: HeaderMap) -> Response {
+async fn scrape(State(text): State<Text>, asked: HeaderMap) -> Response {
     let accept = asked.get_all(header::ACCEPT).iter();
     let accept: Vec<_> = accept.filter_map(|value| value.to_str().ok()).collect();
     let form = Form::asked(&accept.join(","));
-    match metrics.encode() {
+    match text() {
         Ok(text) => {
             let kind = [(header::CONTENT_TYPE, form.content_type())];
             (kind, form.write(text)).into_response()

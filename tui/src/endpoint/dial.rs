@@ -4,15 +4,21 @@ use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use hyper_util::rt::TokioIo;
 use robust_identity::{Caller, Unsealed, unsealed};
+use robust_proto::endpoint::{FOLLOWER, LEADER_AT};
+use robust_proto::v1;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
 use tonic::transport::{Channel, Uri};
 
 /// A connection that is silent for so long is asked whether anybody is there, and breaks when nothing
 /// comes back within [`ANSWER_WITHIN`]: one to a stopped daemon stays open, and so does a stalled tunnel.
 const KEEPALIVE: Duration = Duration::from_secs(5);
+
+/// One that follows says so at once; whoever takes longer to say it is taken for the leader, and answers for itself.
+const FOLLOWER_SAYS_SO: Duration = Duration::from_secs(2);
 
 /// Why nobody was reached.
 #[derive(Debug)]
@@ -21,6 +27,13 @@ pub(super) enum Refused {
     Nobody(io::ErrorKind),
     /// Who listens knows none of our token.
     OtherToken,
+    /// It is a controller that follows another one.
+    Follows {
+        /// What it says of itself, and of that one.
+        said: String,
+        /// Where that one is reached, where it is known.
+        at: Option<String>,
+    },
     /// Anything else, in words.
     Other(String),
 }
@@ -32,6 +45,7 @@ impl Refused {
             Self::Nobody(io::ErrorKind::NotFound) => "there is no such socket".to_owned(),
             Self::Nobody(_) => "nobody listens there any more".to_owned(),
             Self::OtherToken => "it knows no such token".to_owned(),
+            Self::Follows { said, .. } => said.clone(),
             Self::Other(reason) => reason.clone(),
         }
     }
@@ -61,18 +75,15 @@ pub(super) async fn unix(path: &Path) -> Result<Channel, Refused> {
     connecting.map_err(|e| Refused::Other(error_chain(&e)))
 }
 
-/// A connection to whoever is first to prove that it is the daemon; otherwise why each of them is not.
+/// A connection to whoever is first to prove that it is the daemon, and does not follow another one; otherwise why each of
+/// them is not.
 pub(super) async fn tcp(
     addresses: &[String],
     caller: &Caller,
 ) -> Result<Channel, Vec<(String, Refused)>> {
-    let tries = addresses.iter().map(|at| async move {
-        let tried = match proven(at, caller).await {
-            Ok(()) => sealed(at, caller).await,
-            Err(refused) => Err(refused),
-        };
-        (at.clone(), tried)
-    });
+    let tries = addresses
+        .iter()
+        .map(|at| async move { (at.clone(), leader(at, caller).await) });
     let mut tries: FuturesUnordered<_> = tries.collect();
     let mut refusals = Vec::new();
     while let Some((at, tried)) = tries.next().await {
@@ -82,6 +93,24 @@ pub(super) async fn tcp(
         }
     }
     Err(refusals)
+}
+
+async fn leader(at: &str, caller: &Caller) -> Result<Channel, Refused> {
+    proven(at, caller).await?;
+    let channel = sealed(at, caller).await?;
+    // A question that costs a daemon next to nothing, and that those of every build answer.
+    let mut client = super::client(channel.clone());
+    let asked = timeout(FOLLOWER_SAYS_SO, client.get_rules(v1::GetRulesRequest {}));
+    match asked.await {
+        Ok(Err(status)) if status.metadata().contains_key(FOLLOWER) => {
+            let at = status.metadata().get(LEADER_AT);
+            Err(Refused::Follows {
+                said: status.message().to_owned(),
+                at: at.and_then(|at| at.to_str().ok()).map(str::to_owned),
+            })
+        }
+        _ => Ok(channel),
+    }
 }
 
 async fn proven(at: &str, caller: &Caller) -> Result<(), Refused> {

@@ -1,7 +1,7 @@
 //! Where the daemon listens and how to get a client for it.
 //!
-//! Of a job with several controllers the one that leads is found: among several addresses it is the one that answers, and
-//! a controller that follows says at its socket where it is.
+//! Of a job with several controllers the one that leads is found: it is one of the addresses that are named, or a controller
+//! that follows says at its socket, or at its address, where it is.
 mod dial;
 
 use crate::error::CliError;
@@ -19,6 +19,8 @@ use tonic::{Status, Streaming};
 
 /// A daemon that takes longer than this to answer a plain question is hung or gone.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// What to do where only controllers answer that follow.
+const TRY_AGAIN: &str = "try again, or ask on the machine of the one that leads";
 /// Reports of long runs are large.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
@@ -153,10 +155,13 @@ impl Endpoint {
                 at,
                 token_file,
                 caller,
-            } => {
-                let dialled = dial::tcp(at, caller).await;
-                dialled.map_err(|refusals| self.unreached(token_file, &refusals))?
-            }
+            } => match dial::tcp(at, caller).await {
+                Ok(channel) => channel,
+                Err(refusals) => match self.followed(&refusals, caller).await {
+                    Some(dialled) => dialled?,
+                    None => return Err(self.unreached(token_file, &refusals)),
+                },
+            },
         };
         Ok(client(channel))
     }
@@ -183,19 +188,49 @@ impl Endpoint {
         let Some(at) = at.and_then(|at| at.to_str().ok()) else {
             return Err(CliError::from_status(&answer, &self.place()));
         };
-        let unreached = |reason: String| CliError::NoDaemon {
-            place: self.place(),
-            reason: format!(
-                "{}; that is not reached at {at} from here: {reason}",
-                answer.message()
-            ),
-            fix: "try again, or ask on the machine of the one that leads".to_owned(),
-        };
         // It comes with the job's log, as soon as this controller has read that.
-        let caller = caller_of(&state_dir.join("token")).map_err(|e| unreached(e.to_string()))?;
+        let caller = caller_of(&state_dir.join("token"))
+            .map_err(|e| self.not_led_to(answer.message(), at, &e.to_string()))?;
         let dialled = dial::tcp(&[at.to_owned()], &caller).await;
-        let dialled = dialled.map_err(|refusals| unreached(reasons(&refusals)));
+        let dialled =
+            dialled.map_err(|refusals| self.not_led_to(answer.message(), at, &reasons(&refusals)));
         dialled.map(Some)
+    }
+
+    /// A connection to the controller that one of those that were dialled follows; none where none of them follows any.
+    async fn followed(
+        &self,
+        refusals: &[(String, Refused)],
+        caller: &Caller,
+    ) -> Option<Result<Channel, CliError>> {
+        let mut followers: Vec<(&str, Option<&str>)> = refusals
+            .iter()
+            .filter_map(|(_, refused)| match refused {
+                Refused::Follows { said, at } => Some((said.as_str(), at.as_deref())),
+                _ => None,
+            })
+            .collect();
+        // Those first that know where the leader is.
+        followers.sort_by_key(|(_, at)| at.is_none());
+        let (said, at) = *followers.first()?;
+        let Some(at) = at else {
+            return Some(Err(CliError::NoDaemon {
+                place: self.place(),
+                reason: said.to_owned(),
+                fix: TRY_AGAIN.to_owned(),
+            }));
+        };
+        let dialled = dial::tcp(&[at.to_owned()], caller).await;
+        Some(dialled.map_err(|refusals| self.not_led_to(said, at, &reasons(&refusals))))
+    }
+
+    /// A controller that follows said where the leader is, and nobody who leads was there.
+    fn not_led_to(&self, said: &str, at: &str, reason: &str) -> CliError {
+        CliError::NoDaemon {
+            place: self.place(),
+            reason: format!("{said}; the leader is not reached at {at} from here: {reason}"),
+            fix: TRY_AGAIN.to_owned(),
+        }
     }
 
     /// Why none of the addresses was a daemon.

@@ -110,6 +110,44 @@ fn over_tcp_the_token_file_decides() {
 }
 
 #[test]
+fn a_controller_that_follows_leads_to_the_one_that_leads_or_says_whom_it_follows() {
+    let of = |follows: Option<String>| {
+        let fake = Fake(Arc::new(Mutex::new(Book {
+            status: status(),
+            follows,
+            ..Default::default()
+        })));
+        Server::start_tcp("open sesame", &fake)
+    };
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("token"), "open sesame\n").unwrap();
+    let ask = |at: &str| run(dir.path(), &[&format!("--connect={at}"), "status"]);
+    let (leading, leader) = of(None);
+    let (_following, follower) = of(Some(leader.to_string()));
+    for at in [
+        format!("{follower}"),
+        format!("{follower},{leader}"),
+        format!("{leader},{follower}"),
+    ] {
+        let output = ask(&at);
+        assert!(output.status.success(), "{at}: {}", err(&output));
+    }
+    let (_lost, nobody) = of(Some(String::new()));
+    let output = ask(&nobody.to_string());
+    assert_eq!(output.status.code(), Some(3));
+    let said = err(&output);
+    assert!(said.contains("b is a controller that follows a"), "{said}");
+    assert!(ask(&format!("{nobody},{follower}")).status.success());
+
+    drop(leading);
+    let output = ask(&follower.to_string());
+    assert_eq!(output.status.code(), Some(3));
+    let said = err(&output);
+    let there = format!("the leader is not reached at {leader} from here");
+    assert!(said.contains(&there), "{said}");
+}
+
+#[test]
 fn an_operator_gets_a_token_of_his_own_which_ends_with_its_time() {
     let fake = Fake(Arc::new(Mutex::new(Book {
         status: status(),

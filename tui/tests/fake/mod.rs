@@ -1,6 +1,7 @@
 //! A Control server in the test's own process: answers what the test put into it.
 pub mod server;
 
+use robust_proto::endpoint::{FOLLOWER, LEADER_AT};
 use robust_proto::v1;
 use robust_proto::v1::control_server::Control;
 pub use server::Server;
@@ -37,6 +38,8 @@ pub struct Book {
     pub steps: Vec<v1::StepAccount>,
     /// Answer to what would be asked; none: it is of a build that tells nothing ahead.
     pub forecast: Option<v1::ForecastReply>,
+    /// Where the leader is that this controller follows, which is empty where nobody knows; none: it leads.
+    pub follows: Option<String>,
     /// Events and trajectories come, but their end does not.
     pub never_ends: bool,
 }
@@ -61,6 +64,21 @@ pub fn running() -> v1::Status {
 #[derive(Clone)]
 pub struct Fake(pub Arc<Mutex<Book>>);
 
+impl Fake {
+    fn leads(&self) -> Result<(), Status> {
+        let Some(at) = self.0.lock().unwrap().follows.clone() else {
+            return Ok(());
+        };
+        let mut status = Status::unavailable("b is a controller that follows a");
+        let metadata = status.metadata_mut();
+        metadata.insert(FOLLOWER, "yes".parse().unwrap());
+        if !at.is_empty() {
+            metadata.insert(LEADER_AT, at.parse().unwrap());
+        }
+        Err(status)
+    }
+}
+
 type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[tonic::async_trait]
@@ -80,6 +98,7 @@ impl Control for Fake {
         &self,
         _: Request<v1::GetStatusRequest>,
     ) -> Result<Response<v1::Status>, Status> {
+        self.leads()?;
         Ok(Response::new(self.0.lock().unwrap().status.clone()))
     }
 
@@ -496,6 +515,7 @@ impl Control for Fake {
         &self,
         _: Request<v1::GetRulesRequest>,
     ) -> Result<Response<v1::Rules>, Status> {
+        self.leads()?;
         Ok(Response::new(self.0.lock().unwrap().rules.clone()))
     }
 

@@ -1,4 +1,5 @@
 //! Which controller leads, and which ones follow it.
+use super::super::follower;
 use super::{Labels, Sheet, Snapshot, labels};
 use robust_proto::v1;
 use robust_shared::ha::FOLLOWS;
@@ -9,6 +10,7 @@ impl Snapshot {
         let Some(of) = &self.status.controllers else {
             return Ok(());
         };
+        follower::leads(sheet, &of.leader, true)?;
         let leader = labels([("name", &*of.leader)]);
         let help =
             "The number of the term of the controller that leads; it rises with each change.";

@@ -41,8 +41,11 @@ fn promtool_finds_nothing_to_complain_about() {
     let metrics = full();
     metrics.status(&Arc::new(everything()));
     let text = Form::Classic.write(metrics.encode().unwrap());
-    if let Some(said) = promtool(&["check", "metrics"], &text) {
-        assert_eq!(said, "", "{text}");
+    let of_follower = Form::Classic.write(following().encode().unwrap());
+    for text in [text, of_follower] {
+        if let Some(said) = promtool(&["check", "metrics"], &text) {
+            assert_eq!(said, "", "{text}");
+        }
     }
 }
 

@@ -144,6 +144,51 @@ fn everything() -> v1::Status {
     }
 }
 
+/// A controller that follows, with every figure.
+fn following() -> FollowerMetrics {
+    FollowerMetrics::new(|| Follower {
+        name: "b".to_owned(),
+        leader: Some(Followed {
+            name: "a".to_owned(),
+            epoch: 7,
+            since: 1_700_000_000.5,
+            silent: Duration::from_millis(250),
+        }),
+        group: 40,
+        behind: 2,
+        may_lead: true,
+        lacks_bytes: 0,
+    })
+}
+
+#[test]
+fn a_controller_that_follows_shows_itself_and_nothing_of_the_job() {
+    let values = series(&following().encode().unwrap());
+    let expected = [
+        (r#"robust_candidate_leads{name="b"}"#, 0.0),
+        (r#"robust_candidate_group{name="b"}"#, 40.0),
+        (r#"robust_candidate_behind_groups{name="b"}"#, 2.0),
+        (r#"robust_candidate_may_lead{name="b"}"#, 1.0),
+        (r#"robust_candidate_lacks_bytes{name="b"}"#, 0.0),
+        (r#"robust_candidate_epoch{name="b",leader="a"}"#, 7.0),
+        (
+            r#"robust_candidate_leader_seen_time_seconds{name="b",leader="a"}"#,
+            1_700_000_000.5,
+        ),
+        (
+            r#"robust_candidate_leader_silent_seconds{name="b",leader="a"}"#,
+            0.25,
+        ),
+    ];
+    for (name, value) in expected {
+        assert_eq!(values.get(name), Some(&value), "{name}: {values:?}");
+    }
+    let ours = values.keys().filter(|name| name.starts_with("robust_"));
+    assert_eq!(ours.count(), expected.len(), "{values:?}");
+    let alone = FollowerMetrics::new(Follower::default).encode().unwrap();
+    assert!(!alone.contains("candidate_epoch"), "{alone}");
+}
+
 fn full() -> Metrics {
     let metrics = Metrics::new("n0");
     metrics.traces();

@@ -26,8 +26,14 @@ struct Exported {
 fn exported() -> BTreeMap<String, Exported> {
     let metrics = full();
     metrics.status(&Arc::new(everything()));
-    let text = Form::Classic.write(metrics.encode().unwrap());
-    let mut all = BTreeMap::<String, Exported>::new();
+    let mut all = BTreeMap::new();
+    read_families(&mut all, &metrics.encode().unwrap());
+    read_families(&mut all, &following().encode().unwrap());
+    all
+}
+
+fn read_families(all: &mut BTreeMap<String, Exported>, text: &str) {
+    let text = Form::Classic.write(text.to_owned());
     let mut family = String::new();
     for line in text.lines() {
         if let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|l| l.split_once(' ')) {
@@ -44,7 +50,6 @@ fn exported() -> BTreeMap<String, Exported> {
             all.get_mut(&family).unwrap().labels.extend(labels);
         }
     }
-    all
 }
 
 /// Metrics named in an expression.

@@ -8,12 +8,9 @@ use tokio::net::{TcpListener, TcpStream};
 async fn served() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
-    tokio::spawn(serve(
-        listener,
-        robust_http::Wire::Plain,
-        None,
-        Arc::new(Metrics::new("n0")),
-    ));
+    let metrics = Metrics::new("n0");
+    let text: Text = Arc::new(move || metrics.encode());
+    tokio::spawn(serve(listener, robust_http::Wire::Plain, None, text));
     at
 }
 

@@ -1,6 +1,6 @@
 # --- the job -----------------------------------------------------------------------------------
 stopping="$dir/stopping.$SLURM_JOB_ID"
-rm -rf "$stopping" "$dir"/again.*
+rm -rf "$stopping" "$dir"/again.* "$dir"/ended.*
 # Another one than was submitted first, where this was submitted again.
 echo "$SLURM_JOB_ID" > "$dir/number.new" && mv "$dir/number.new" "$dir/number"
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
@@ -25,10 +25,30 @@ for i in "${!names[@]}"; do echo "${names[i]} ${hosts[i]}"; done > "$dir/nodes.n
 mv "$dir/nodes.new" "$dir/nodes"
 addresses=$(awk '{ print $2 }' "$dir/controllers" | paste -sd,)
 
+# newest HOST STATE: whatever lies there is of the controller's last beginning from here on. Where it began on another machine
+# since, the log went on without that state directory, and robustd would refuse it: it is set aside, and the log is read. A folder
+# that all machines have is always of the last beginning.
+newest() {
+  local last=0
+  [ ! -s "$dir/beginning" ] || last=$(<"$dir/beginning")
+  on "$1" bash -c '
+    mkdir -p "$(dirname "$0")" || exit 1
+    known=$(cat "$0.beginning" 2>/dev/null)
+    if [ -d "$0/db" ] && [ "${known:-$1}" -lt "$1" ]; then
+      rm -rf "$0.before" && mv "$0" "$0.before" || exit 1
+    fi
+    echo "$(($1 + 1))" > "$0.beginning"' "$2" "$last" || return 1
+  echo "$((last + 1))" > "$dir/beginning.new" && mv "$dir/beginning.new" "$dir/beginning"
+}
+
 # control INDEX: a controller, until its end.
 control() {
   local i=$1 host state at code words restore
   read -r host at state < <(sed -n "$((i + 1))p" "$dir/controllers")
+  # A candidate brings its state directory to where the log is by itself, from however long ago that is.
+  if [ -n "$remote_log" ] && [ -z "$candidates" ]; then
+    newest "$host" "$state" || say "whether the state directory on $host is the newest is not known"
+  fi
   words=(--job "$job" --listen-nodes "$at" --token-file "$dir/token" "${options[@]}")
   [ -z "$candidates" ] || words+=(--candidate "c$i")
   while :; do
@@ -51,25 +71,36 @@ control() {
 }
 
 # guard INDEX: while this script runs it does nothing. The script is lost with the first machine, and Slurm lets the rest of
-# the job be, one machine smaller: a job with one controller is submitted again then, one with several ends with these.
+# the job be, one machine smaller. Where all machines of controllers are lost, the job is submitted again; where some are left,
+# the Slurm job ends with the last of their controllers.
 guard() {
+  local control=
+  [ -z "$candidates" ] || [ "$1" -ge "$controllers" ] || control="$local/control-$1"
   on "${hosts[$1]}" bash -c '
-    first=$1 control=$2 dir=$3
+    dir=$1 control=$2
+    shift 2
     exec >> "$dir/guard.log" 2>&1
+    lost() { case $(sinfo --noheader --nodes="$1" --format=%T) in down* | fail*) return 0 ;; *) return 1 ;; esac; }
+    all_lost() { local host; for host; do lost "$host" || return 1; done; }
+    all_over() { local host; for host; do [ -e "$dir/ended.$SLURM_JOB_ID.$host" ] || lost "$host" || return 1; done; }
     while sleep 15; do
-      case $(sinfo --noheader --nodes="$first" --format=%T) in down* | fail*) ;; *) continue ;; esac
-      if [ -n "$control" ]; then
-        kill -0 "$(cat "$control.pid")" 2>/dev/null && continue
-        sleep 20
-      else
+      lost "$1" || continue
+      if all_lost "$@"; then
         # One of those who see it.
         mkdir "$dir/again.$SLURM_JOB_ID" 2>/dev/null || exit 0
-        echo "$first is lost, and the controller with it: the job is submitted again"
+        echo "lost: $*, and every controller with that: the job is submitted again"
         sbatch "$dir/job.sh"
+      elif [ -n "$control" ]; then
+        kill -0 "$(cat "$control.pid")" 2>/dev/null && continue
+        : > "$dir/ended.$SLURM_JOB_ID.$SLURMD_NODENAME"
+        all_over "$@" || continue
+        sleep 20
+      else
+        continue
       fi
       [ ! -e "$dir/grown" ] || while read -r id _; do scancel --quiet "$id"; done < "$dir/grown"
       exec scancel "$SLURM_JOB_ID"
-    done' guard "${hosts[0]}" "${candidates:+$local/control-$1}" "$dir"
+    done' guard "$dir" "$control" "${hosts[@]:0:$controllers}"
 }
 
 stop() {
@@ -92,7 +123,8 @@ for i in "${!names[@]}"; do
   joined[i]=$!
 done
 
-for i in 1 2; do [ "$i" -ge "${#hosts[@]}" ] || guard "$i" & done
+# One more than may be lost at once: who sees that all controllers are.
+for ((i = 1; i <= (controllers > 2 ? controllers : 2) && i < ${#hosts[@]}; i++)); do guard "$i" & done
 
 worst=0
 for i in "${!leads[@]}"; do

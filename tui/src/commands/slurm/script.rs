@@ -131,6 +131,10 @@ fn for_sbatch(word: &str) -> String {
 }
 
 #[cfg(test)]
+#[path = "script_runs.rs"]
+mod runs;
+
+#[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
@@ -138,7 +142,7 @@ mod tests {
     use std::path::{Path, PathBuf};
     use std::process::Command;
 
-    fn submitted(names: &[&str]) -> Submitted {
+    pub(super) fn submitted(names: &[&str]) -> Submitted {
         let machine = |name: &&str| Machine {
             name: (*name).to_owned(),
             pools: String::new(),
@@ -217,6 +221,40 @@ mod tests {
                 "{checked:?}"
             );
         }
+    }
+
+    #[test]
+    fn with_candidates_the_script_says_how_many_and_nothing_else_than_for_one_controller() {
+        let folder = Folder::of_job(Some(Path::new("/shared/job")), Path::new("x")).unwrap();
+        let one = submitted(&["a", "b", "c", "d"]);
+        let several = Submitted {
+            controllers: 3,
+            candidates: true,
+            remote_log: "file:///shared/log".to_owned(),
+            ..one.clone()
+        };
+        let of = |submitted: &Submitted| {
+            let script = of_job(&folder, submitted);
+            let ask =
+                "printf '%s|' \"$controllers\" \"$candidates\" \"$remote_log\" \"${#names[@]}\"";
+            (evaluated(&script, ask), script)
+        };
+        let ((said_of_one, one), (said, several)) = (of(&one), of(&several));
+        assert_eq!(said_of_one, "1|||4|");
+        assert_eq!(said, "3|yes|file:///shared/log|4|");
+        assert!(
+            several.contains("\n#SBATCH --no-kill --requeue --signal=B:TERM@120\n"),
+            "{several}"
+        );
+        let pairs = one.lines().zip(several.lines());
+        let differ: Vec<&str> = pairs.filter(|(a, b)| a != b).map(|(_, b)| b).collect();
+        let expected = [
+            "controllers=3",
+            "candidates=yes",
+            "remote_log='file:///shared/log'",
+        ];
+        assert_eq!(differ, expected);
+        assert_eq!(one.lines().count(), several.lines().count());
     }
 
     #[test]
