@@ -170,6 +170,7 @@ impl Actor {
             actor.adopt(Incarnation(number), started);
         }
         actor.launcher.sweep_groups(&[]);
+        launcher::kill_spares_before(actor.state.root().as_os_str(), &actor.launcher);
         actor.remember();
         Ok(actor)
     }
