@@ -32,6 +32,7 @@ mod renewal;
 mod run;
 mod shards;
 mod spares;
+mod starting;
 mod way;
 
 pub use args::{JoinArgs, NodeConfig, NodeConfigError};
