@@ -298,6 +298,7 @@ impl Actor {
             (self.ended, self.told) = Default::default();
             self.held.forget();
             self.held.forget_slots();
+            self.forget_job();
             self.remember();
         } else if self.memory.epoch != epoch {
             // Before it is answered: no earlier term is obeyed again, whatever ends this program.
@@ -313,6 +314,17 @@ impl Actor {
         };
         // The link may be broken; then the next one asks again.
         let _ = answer.send(Ok(standing));
+    }
+
+    /// Another life of the job numbers its revisions from the first again: neither a role nor a spare is to read one of
+    /// the life before, and no spare that has read one is to become a role.
+    fn forget_job(&mut self) {
+        self.spares.wait();
+        self.launcher.end_spares();
+        self.revision = None;
+        if let Err(error) = self.state.clear_revisions() {
+            tracing::error!("job files of the life of the job before stay here: {error}");
+        }
     }
 
     fn on_joined(

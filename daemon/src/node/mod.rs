@@ -17,6 +17,8 @@
 //!                 └── 100 ms .. 1 s                                    restarted: roles live on
 //! ```
 mod actor;
+#[cfg(test)]
+mod actor_tests;
 mod args;
 mod credentials;
 mod exchange;

@@ -227,7 +227,7 @@ impl StateDir {
     }
 
     /// Removes all revisions but the first.
-    fn clear_revisions(&self) -> Result<(), StateDirError> {
+    pub fn clear_revisions(&self) -> Result<(), StateDirError> {
         let mut revisions = self.revisions()?.into_iter();
         revisions.try_for_each(|path| remove_if_there(&path))
     }
