@@ -124,7 +124,11 @@ fn a_dry_run_says_what_it_would_bring_and_asks_for_nothing_else() {
     fake.0.lock().unwrap().forecast = None;
     let older = run(dir.path(), &["restart", "task", "--dry-run"]);
     assert_eq!(older.status.code(), Some(4));
-    assert!(err(&older).contains("earlier build"));
+    let said = err(&older);
+    assert!(
+        said.contains("earlier build") && said.contains("upgrade it"),
+        "{said}"
+    );
 }
 
 #[test]
