@@ -13,7 +13,7 @@ pub struct Figure {
 /// A figure as it is reported.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// The middle value; of an even number the lower.
+    /// The middle value; of an even number the mean of the two in the middle.
     pub median: Option<f64>,
     /// The lowest.
     pub min: Option<f64>,
@@ -32,7 +32,7 @@ impl Figure {
         self.load.push(load);
     }
 
-    /// The middle one; of an even number the lower. None before the first round.
+    /// The middle one; of an even number the mean of the two in the middle. None before the first round.
     pub fn median(&self) -> Option<f64> {
         median(&self.all)
     }
@@ -119,9 +119,7 @@ impl Figures {
 }
 
 fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len().checked_sub(1)? / 2).copied()
+    crate::median::median(&mut values.to_vec())
 }
 
 #[cfg(test)]
