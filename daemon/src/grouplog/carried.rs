@@ -25,13 +25,13 @@ pub struct Carried {
     known: BTreeMap<String, blake3::Hash>,
 }
 
-/// Whether a file says who the job is, or what it is made of.
+/// Whether a file says who the job is, what it is made of, or whom no controller may answer any more.
 fn is_open(name: &str) -> bool {
     let revision = name
         .strip_prefix("job.")
         .and_then(|n| n.strip_suffix(".json"));
     let is_revision = revision.is_some_and(|n| n.parse::<u32>().is_ok());
-    matches!(name, "run" | "job.json" | "files.json") || is_revision
+    matches!(name, "run" | "job.json" | "files.json" | "persons.revoked") || is_revision
 }
 
 /// Whether it is a secret, or says who has one.

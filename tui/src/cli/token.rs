@@ -9,7 +9,7 @@ use std::time::Duration;
 pub enum TokenCommand {
     /// Make one and print it: it makes one machine a node, once, until its time is over; or it is a person's own
     Create(CreateTokenArgs),
-    /// Tokens that are good still, and nodes that have a certificate
+    /// Tokens that make nodes still, nodes that have a certificate, and tokens of persons that were taken back
     List,
     /// Take a token back, or a node's certificate: it is out at once
     Revoke(RevokeTokenArgs),
@@ -60,7 +60,7 @@ impl CreateTokenArgs {
 #[derive(Clone, Debug, Args)]
 #[group(required = true, multiple = false)]
 pub struct RevokeTokenArgs {
-    /// The token of this id
+    /// The token of this id; a person's is KIND.NAME.END, what the token begins with
     #[arg(value_name = "ID")]
     pub id: Option<String>,
     /// The certificate of this node
