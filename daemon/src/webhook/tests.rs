@@ -281,6 +281,29 @@ async fn who_goes_on_with_the_job_tells_what_was_not_heard_and_nothing_twice() {
 }
 
 #[tokio::test]
+async fn one_that_was_passed_by_others_is_told_by_who_goes_on_with_the_job() {
+    let first = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::NO_CONTENT];
+    let (url, mut posted, answers) = receiver(&first).await;
+    answers.always(StatusCode::SERVICE_UNAVAILABLE);
+    let place = Place::new();
+    let webhook = place.start(&url);
+    let open = status(vec![incident(1, "recovering"), incident(2, "recovering")]);
+    webhook.status(&open);
+    place.until_counted("sent", 1).await;
+    drop(webhook);
+    place.store.sync().await.unwrap();
+    let heard = [next(&mut posted).await, next(&mut posted).await];
+    let (one, two) = ("r7/incident/1/begins", "r7/incident/2/begins");
+    assert_eq!(ids(&heard), [one, two], "the second was taken");
+    while posted.try_recv().is_ok() {}
+    answers.always(StatusCode::NO_CONTENT);
+    let next_life = place.start(&url);
+    next_life.status(&open);
+    next_life.flush(LONG).await;
+    assert_eq!(ids(&[next(&mut posted).await]), [one]);
+}
+
+#[tokio::test]
 async fn no_redirect_is_followed() {
     let (elsewhere, mut heard, _) = receiver(&[]).await;
     let (url, mut posted, answers) = receiver(&[]).await;
