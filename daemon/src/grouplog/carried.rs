@@ -25,7 +25,8 @@ pub struct Carried {
     known: BTreeMap<String, blake3::Hash>,
 }
 
-/// Whether a file says who the job is, what it is made of, or whom no controller may answer any more.
+/// Whether a file says who the job is, what it is made of, or whom no controller may answer any more: it goes along in any
+/// case.
 fn is_open(name: &str) -> bool {
     let revision = name
         .strip_prefix("job.")
@@ -34,7 +35,7 @@ fn is_open(name: &str) -> bool {
     matches!(name, "run" | "job.json" | "files.json" | "persons.revoked") || is_revision
 }
 
-/// Whether it is a secret, or says who has one.
+/// Whether it is a secret, or says who has one, or has none any more: it is sealed where there is something to seal it with.
 fn is_secret(name: &str) -> bool {
     matches!(
         name,
@@ -42,6 +43,7 @@ fn is_secret(name: &str) -> bool {
             | "authority.before.key"
             | "roles.token"
             | "joins.json"
+            | "persons.revoked"
             | "nodes.token"
             | "token"
             | "router.key"
