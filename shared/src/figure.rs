@@ -13,7 +13,7 @@ pub struct Figure {
 /// A figure as it is reported.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// The middle value; of an even number the lower.
+    /// The middle value; of an even number the mean of the two in the middle.
     pub median: Option<f64>,
     /// The lowest.
     pub min: Option<f64>,
@@ -32,7 +32,7 @@ impl Figure {
         self.load.push(load);
     }
 
-    /// The middle one; of an even number the lower. None before the first round.
+    /// The middle one; of an even number the mean of the two in the middle. None before the first round.
     pub fn median(&self) -> Option<f64> {
         median(&self.all)
     }
@@ -118,11 +118,8 @@ impl Figures {
     }
 }
 
-/// The median, of an even number the lower of the two in the middle; none of none.
-pub fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len().checked_sub(1)? / 2).copied()
+fn median(values: &[f64]) -> Option<f64> {
+    crate::median::median(&mut values.to_vec())
 }
 
 #[cfg(test)]

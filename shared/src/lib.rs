@@ -40,6 +40,7 @@ pub mod hash;
 pub mod history;
 pub mod ids;
 pub mod job;
+pub mod median;
 pub mod nearest;
 pub mod note;
 pub mod outliers;

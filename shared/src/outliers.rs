@@ -2,6 +2,7 @@
 //!
 //! Mean and standard deviation go along with what is far off, so that a few such figures hide each other. The median, and the
 //! median of the distances from it (MAD), stay where they are until half of the figures are far off.
+use crate::median::median as middle;
 
 /// Of fewer figures nobody can say what is usual: of four, two that are far off are half.
 pub const FEWEST: usize = 5;
@@ -33,11 +34,11 @@ impl Usual {
         if figures.len() < FEWEST {
             return None;
         }
-        let median = median(&mut figures)?;
+        let median = middle(&mut figures)?;
         for figure in &mut figures {
             *figure = (*figure - median).abs();
         }
-        let mad = self::median(&mut figures)?;
+        let mad = middle(&mut figures)?;
         let spread = mad.max(grain(median));
         (spread > 0.0).then_some(Usual { median, spread })
     }
@@ -63,21 +64,6 @@ impl Usual {
     pub fn is_far_above(&self, figure: f64) -> bool {
         self.score(figure) > FAR
     }
-}
-
-/// The median, in time that grows with their number. They are left in another order.
-fn median(figures: &mut [f64]) -> Option<f64> {
-    if figures.is_empty() {
-        return None;
-    }
-    let (middle, even) = (figures.len() / 2, figures.len().is_multiple_of(2));
-    let (below, upper, _) = figures.select_nth_unstable_by(middle, f64::total_cmp);
-    let upper = *upper;
-    if !even {
-        return Some(upper);
-    }
-    let lower = below.iter().copied().max_by(f64::total_cmp)?;
-    Some(f64::midpoint(lower, upper))
 }
 
 #[cfg(test)]

@@ -160,6 +160,7 @@ impl CliError {
             | Code::ResourceExhausted
             | Code::PermissionDenied
             | Code::Unauthenticated => CliError::Refused(message),
+            Code::Unimplemented => CliError::Refused(of_earlier_build(&message)),
             Code::DeadlineExceeded => CliError::Failed(message),
             // Said by the daemon itself: it is there, and on its way out.
             Code::Unavailable if status.source().is_none() => CliError::NoDaemon {
@@ -178,6 +179,15 @@ impl CliError {
             code => CliError::Protocol(format!("{code}: {message}")),
         }
     }
+}
+
+/// What a daemon says that lacks a call, which has come since. Its own words name the call, if it has any.
+fn of_earlier_build(said: &str) -> String {
+    let said = match said.is_empty() {
+        true => String::new(),
+        false => format!(" ({said})"),
+    };
+    format!("the daemon is of an earlier build and does not know what was asked{said}; upgrade it")
 }
 
 impl From<std::io::Error> for CliError {
@@ -221,5 +231,25 @@ pub fn print(e: &CliError, json: bool) {
         output::say(&body.to_string());
     } else {
         output::say(&format!("robustctl: {e}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_lacks_a_call_refuses_it_and_is_to_be_upgraded() {
+        let told = |said: &str| {
+            let status = tonic::Status::unimplemented(said);
+            let error = CliError::from_status(&status, "unix socket s");
+            (error.exit_code(), error.to_string())
+        };
+        let plain = "refused: the daemon is of an earlier build and does not know what was asked; upgrade it";
+        assert_eq!(told(""), (4, plain.to_owned()));
+        let named = "refused: the daemon is of an earlier build and does not know what was asked (Inspect is no method of \
+                     this daemon); upgrade it";
+        let said = "Inspect is no method of this daemon";
+        assert_eq!(told(said), (4, named.to_owned()));
     }
 }

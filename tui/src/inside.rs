@@ -1,8 +1,32 @@
-//! What a look inside of an instance found, and what it answered to a probe, in lines: the commands and the console show
-//! the same.
+//! A look inside of instances, and a probe of them: what was found, and what they answered, in lines. The commands and
+//! the console ask and show the same.
+use crate::endpoint::Endpoint;
+use crate::error::CliError;
 use crate::format::{bytes, millis, who};
-use robust_proto::v1::{InspectPart, InspectedProcess, InspectedThread, ProbeAnswer};
+use crate::table::Table;
+use robust_proto::v1::{
+    InspectPart, InspectRequest, InspectedProcess, InspectedThread, ProbeAnswer,
+};
 use robust_shared::printable::one_line;
+
+/// Has instances looked at, or asked, and hands over each part as it comes.
+pub async fn look(
+    endpoint: &Endpoint,
+    request: InspectRequest,
+    mut take: impl FnMut(InspectPart) -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    let mut client = endpoint.connect().await?;
+    let mut parts = endpoint.ask(client.inspect(request)).await?;
+    loop {
+        // Without a time limit of its own: each part has one at the daemon, and whether that is there at all the
+        // connection finds out.
+        match parts.message().await {
+            Ok(Some(part)) => take(part)?,
+            Ok(None) => return Ok(()),
+            Err(status) => return Err(CliError::from_status(&status, &endpoint.place())),
+        }
+    }
+}
 
 /// The lines on an instance: itself, its processes, their threads with their stacks.
 pub fn lines(part: &InspectPart) -> Vec<String> {
@@ -122,11 +146,19 @@ fn of_thread(thread: &InspectedThread, lines: &mut Vec<String>) {
     }
 }
 
-/// Headings of the table of answers; `>` sets a column to the right.
-pub const ANSWERS: [&str; 6] = ["ROLE", "NODE", "ASKED", "ANSWERS", ">AFTER", "WHAT IT SAYS"];
+/// What instances answered: a row for each way in which one was asked.
+pub fn answered(parts: &[InspectPart]) -> Table {
+    let mut table = Table::new(&ANSWERS);
+    for row in parts.iter().flat_map(answers) {
+        table.row(row);
+    }
+    table
+}
 
-/// Rows of that table: one for each way in which an instance was asked.
-pub fn answers(part: &InspectPart) -> Vec<[String; 6]> {
+/// Headings of the table of answers; `>` sets a column to the right.
+const ANSWERS: [&str; 6] = ["ROLE", "NODE", "ASKED", "ANSWERS", ">AFTER", "WHAT IT SAYS"];
+
+fn answers(part: &InspectPart) -> Vec<[String; 6]> {
     let row = |what: &str, answers: &str, after: String, says: &str| {
         [
             who(&part.role, part.index),

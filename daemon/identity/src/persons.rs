@@ -8,7 +8,7 @@
 //!       ◄─ from there on as with any other token (see `holders`)
 //! ```
 //! Who has the one that it is made of can make one in anybody's name; who has one can make none. Before its end it is
-//! taken back with the one that it is made of.
+//! taken back by its id, which is all of it but the secret, or with the one that it is made of.
 
 use rustls::pki_types::UnixTime;
 
@@ -59,6 +59,16 @@ impl Person {
     /// When it ends, in seconds of Unix time.
     pub fn until_s(&self) -> u64 {
         self.until_s
+    }
+
+    /// What tells his token from all others, and is no secret: kind, name and end.
+    pub fn id(&self) -> String {
+        self.words()
+    }
+
+    /// Whose token has this id; none: it is no such id.
+    pub fn of_id(id: &str) -> Option<Self> {
+        Self::of_words(id)
     }
 
     /// Whether that is past.
@@ -119,6 +129,15 @@ mod tests {
 
     fn alice() -> Person {
         Person::new("operator", "alice", 1_790_000_000).unwrap()
+    }
+
+    #[test]
+    fn the_id_of_a_token_is_all_of_it_but_the_secret() {
+        let id = alice().id();
+        assert_eq!(id, "operator.alice.1790000000");
+        assert!(alice().token("a secret").starts_with(&format!("{id}.")));
+        assert_eq!(Person::of_id(&id), Some(alice()));
+        assert_eq!(Person::of_id("5f3c0001"), None);
     }
 
     #[test]

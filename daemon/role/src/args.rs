@@ -11,7 +11,7 @@ use robust_shared::ids::Role;
 use robust_shared::job::Job;
 use robust_transport::{Identity, JobToken, Net, Rdma};
 
-use crate::{Busy, LinkConfig, identity, rdma, spare};
+use crate::{Busy, LinkConfig, WELCOME_WITHIN, identity, rdma, spare};
 
 /// Where a role finds the job's token.
 const TOKEN_VARIABLE: &str = robust_proto::JOB_TOKEN_VARIABLE;
@@ -175,6 +175,7 @@ impl RoleArgs {
                 .max(Duration::from_millis(10)),
             busy: Busy::default(),
             daemon_grace: self.job.job.daemon_grace(),
+            welcome_within: WELCOME_WITHIN,
             end_within: self.end_within,
         }
     }

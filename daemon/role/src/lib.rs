@@ -83,6 +83,6 @@ pub use args::{RoleArgs, StartError, model_folder};
 pub use facts::Facts;
 pub use link::{
     Busy, Counters, DaemonEpoch, Deed, FromHost, Hands, Injected, Link, LinkConfig, LinkEnd,
-    channel, network, start,
+    WELCOME_WITHIN, channel, network, start,
 };
 pub use stages::Stages;

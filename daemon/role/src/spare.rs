@@ -8,15 +8,21 @@ use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout};
 use robust_proto::INCARNATION_VARIABLE;
 use robust_shared::spare::{Handed, MOST_BYTES, READY, TAKEN};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::retry_on_intr;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
+use rustix::process::{Signal, getpid, kill_process};
 
 /// What the environment of the life has that this process was not started with.
 static HANDED: OnceLock<BTreeMap<String, String>> = OnceLock::new();
+/// Whether this process has not come to [`wait`] yet, which sees the end of the daemon by itself.
+static LOADING: AtomicBool = AtomicBool::new(true);
 
 /// A variable of this life's environment.
 pub fn variable(name: &str) -> Option<String> {
@@ -27,6 +33,25 @@ pub fn variable(name: &str) -> Option<String> {
 /// Whether this process was a spare before it was a life.
 pub fn was_one() -> bool {
     HANDED.get().is_some()
+}
+
+/// From here until [`wait`] this process ends with its daemon, however long it is busy: a thread of its own waits for
+/// the end of the socket.
+pub fn end_with_daemon() -> io::Result<()> {
+    let daemon = io::stdin().as_fd().try_clone_to_owned()?;
+    let watching = move || {
+        // Nothing is asked for: that the other end is gone the kernel says in any case. Of a life it goes when the daemon
+        // has the answer.
+        let mut end = [PollFd::new(&daemon, PollFlags::empty())];
+        let seen = retry_on_intr(|| poll(&mut end, None));
+        if seen.is_ok() && LOADING.load(Ordering::SeqCst) {
+            eprintln!("the daemon ended while this spare was loading");
+            // Nothing is to be put in order, and handlers of libraries that are being loaded are not to run.
+            let _ = kill_process(getpid(), Signal::KILL);
+        }
+    };
+    let thread = std::thread::Builder::new().name("daemon's end".to_owned());
+    thread.spawn(watching).map(drop)
 }
 
 /// Says that all is done that can be, and waits to become a life: its command line. None where the daemon ended, and
@@ -40,6 +65,7 @@ pub fn wait() -> io::Result<Option<Vec<String>>> {
 
 /// Says that all is done that can be. False where the daemon ended.
 pub fn say_ready() -> bool {
+    LOADING.store(false, Ordering::SeqCst);
     send(io::stdin(), READY, SendFlags::NOSIGNAL).is_ok()
 }
 

@@ -95,6 +95,7 @@ fn link(folder: &Path) -> robust_role::Link {
         sample_interval: DEADLINE,
         busy: Busy::told_by(|| Duration::ZERO),
         daemon_grace: DEADLINE,
+        welcome_within: DEADLINE,
         end_within: None,
     };
     let hello = robust_proto::v1::Hello::default;

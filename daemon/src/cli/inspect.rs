@@ -5,7 +5,7 @@ use super::failure::Failure;
 use super::run::wanted_end;
 use super::signals;
 use crate::driver::{self, Clock, Event, Feeds, Frame, InspectError, OperatorEvent};
-use crate::grpc::{self, ControlService, bind_unix};
+use crate::grpc::{self, ControlService, Revoked, bind_unix};
 use crate::notes::Notes;
 use crate::state::StateDir;
 use crate::store::Store;
@@ -64,6 +64,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Failure> {
         notes,
         has_test_devices: false,
         joins: None,
+        revoked: Revoked::open(&state.revoked_persons())?,
         authorities: None,
         has_break_glass: false,
     };

@@ -25,7 +25,7 @@ use crate::driver::{self, Clock, Driver, Event, Events, Feeds, Frame, Past};
 use crate::files::{JobFiles, put_missing};
 use crate::grouping::{Grouping, groups_of};
 use crate::grouplog::{Logging, RestoreError};
-use crate::grpc::{self, ControlService, RoleHostService, bind_unix, serve_tcp};
+use crate::grpc::{self, ControlService, Revoked, RoleHostService, bind_unix, serve_tcp};
 use crate::ha::Lead;
 use crate::launcher::{SlowArgs, slow_down};
 use crate::leases::Leases;
@@ -252,6 +252,7 @@ impl Daemon {
             notes: Notes::open(&store, None)?,
             has_test_devices: prepared.sampled.test_devices().is_some(),
             joins: listeners.nodes.as_ref().map(NodesListener::joins),
+            revoked: Revoked::open(&state.revoked_persons())?,
             authorities: Some(listeners.authorities.clone()),
             has_break_glass: prepared.break_glass_token.is_some(),
         };

@@ -12,6 +12,7 @@ use super::saved::{self, Saved, SavedError};
 use super::taped::Taped;
 use super::{Driver, Frame, Parts};
 use crate::control::GangCalls;
+use crate::launcher::kill_spares_before;
 use crate::links::Links;
 use crate::logging::Rarer;
 use crate::services::Services;
@@ -255,6 +256,10 @@ impl Driver {
         // What is adopted by now is all that lives on.
         let of_services = driver.services.launcher();
         driver.parts.launcher.sweep_groups(&[of_services]);
+        kill_spares_before(
+            driver.parts.state.root().as_os_str(),
+            &driver.parts.launcher,
+        );
         Ok(driver)
     }
 

@@ -25,16 +25,17 @@ pub struct Carried {
     known: BTreeMap<String, blake3::Hash>,
 }
 
-/// Whether a file says who the job is, or what it is made of.
+/// Whether a file says who the job is, what it is made of, or whom no controller may answer any more: it goes along in any
+/// case.
 fn is_open(name: &str) -> bool {
     let revision = name
         .strip_prefix("job.")
         .and_then(|n| n.strip_suffix(".json"));
     let is_revision = revision.is_some_and(|n| n.parse::<u32>().is_ok());
-    matches!(name, "run" | "job.json" | "files.json") || is_revision
+    matches!(name, "run" | "job.json" | "files.json" | "persons.revoked") || is_revision
 }
 
-/// Whether it is a secret, or says who has one.
+/// Whether it is a secret, or says who has one, or has none any more: it is sealed where there is something to seal it with.
 fn is_secret(name: &str) -> bool {
     matches!(
         name,
@@ -42,6 +43,7 @@ fn is_secret(name: &str) -> bool {
             | "authority.before.key"
             | "roles.token"
             | "joins.json"
+            | "persons.revoked"
             | "nodes.token"
             | "token"
             | "router.key"

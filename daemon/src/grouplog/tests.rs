@@ -93,6 +93,8 @@ async fn another_machine_has_all_that_was_acknowledged_and_the_same_files() {
     }
     write_private(&first.state.authority_key(), b"secret of the job").unwrap();
     write_private(&first.state.job_revision(3), b"{}").unwrap();
+    let revoked = b"operator.alice.4000000000\n";
+    write_private(&first.state.revoked_persons(), revoked).unwrap();
     write(&first, 20).await;
     let state = first.state.clone();
     drop(first);
@@ -105,6 +107,8 @@ async fn another_machine_has_all_that_was_acknowledged_and_the_same_files() {
         0o600
     );
     assert_eq!(std::fs::read(other.job_revision(3)).unwrap(), b"{}");
+    let known = std::fs::read(other.revoked_persons()).unwrap();
+    assert_eq!(known, revoked);
     let in_log = find(&site.temp.path().join("log"), b"secret of the job");
     assert!(!in_log, "a secret lies open in the log");
 }

@@ -1,5 +1,6 @@
 //! What operators' tools ask of the daemon.
-use super::joins::Joins;
+use super::joins::{Joins, on_disk};
+use super::revoked::Revoked;
 use super::rights::Caller;
 use super::trajectories::{Named, Wanted};
 use super::words::{ending, event, misanswered, paused, refused, role, target, unreadable};
@@ -14,7 +15,7 @@ use crate::store::Store;
 use crate::tell::Tell;
 use crate::texts::Texts;
 use crate::witness::Live;
-use robust_proto::v1::{self, control_server::Control};
+use robust_proto::v1::{self, control_server::Control, revoke_join_request::What};
 use robust_shared::core::{Event, Reply, Request as CoreRequest};
 use robust_shared::ids::{Role, Step, TrajectoryId};
 use std::pin::Pin;
@@ -65,6 +66,8 @@ pub struct ControlService {
     pub has_test_devices: bool,
     /// Who may become a node; none where nobody can.
     pub joins: Option<Joins>,
+    /// Tokens of persons that were taken back.
+    pub revoked: Revoked,
     /// Certify nodes and roles; none where nothing of the job runs.
     pub authorities: Option<Authorities>,
     /// Whether there is a token without which no fault is injected on a protected job.
@@ -250,16 +253,31 @@ impl Control for ControlService {
         &self,
         request: Request<v1::RevokeJoinRequest>,
     ) -> Result<Response<v1::RevokeJoinReply>, Status> {
-        let revoked = self.joins()?.revoke(request.into_inner()).await?;
+        let request = request.into_inner();
+        let reply = match &request.what {
+            Some(What::Token(id)) if Revoked::is_of_person(id) => {
+                let (revoked, id) = (self.revoked.clone(), id.clone());
+                on_disk(move || revoked.revoke(&id)).await?;
+                v1::RevokeJoinReply {}
+            }
+            _ => self.joins()?.revoke(request).await?,
+        };
         self.kept().await?;
-        Ok(Response::new(revoked))
+        Ok(Response::new(reply))
     }
 
     async fn list_joins(
         &self,
         _: Request<v1::ListJoinsRequest>,
     ) -> Result<Response<v1::ListJoinsReply>, Status> {
-        Ok(Response::new(self.joins()?.list()))
+        let revoked = self.revoked.list();
+        let known = match self.joins() {
+            Ok(joins) => joins.list(),
+            // Persons have tokens of a job without other nodes, too.
+            Err(_) if !revoked.is_empty() => v1::ListJoinsReply::default(),
+            Err(nobody) => return Err(nobody),
+        };
+        Ok(Response::new(v1::ListJoinsReply { revoked, ..known }))
     }
 
     async fn rotate_authority(

@@ -9,6 +9,7 @@
 //! ```
 //! Rights are looked at before anything of the request's body is read, and a body has a bound.
 //! By the method's name, for all of them ([`super::rights`]): one that nobody thought of is nobody's.
+use super::revoked::Revoked;
 use super::rights::{Caller, Rights, Way};
 use crate::audit::Audit;
 use prost::Message;
@@ -60,12 +61,17 @@ impl Reader for AsJson<'_> {
 pub struct Gate<S> {
     inner: S,
     audit: Audit,
+    revoked: Revoked,
 }
 
 impl<S> Gate<S> {
-    /// In front of a service.
-    pub fn new(inner: S, audit: Audit) -> Self {
-        Self { inner, audit }
+    /// In front of a service; who has one of these tokens is not let through.
+    pub fn new(inner: S, audit: Audit, revoked: Revoked) -> Self {
+        Self {
+            inner,
+            audit,
+            revoked,
+        }
     }
 }
 
@@ -99,6 +105,7 @@ where
             let unknown = Status::unauthenticated("nobody knows who calls");
             return Box::pin(async move { Ok(unknown.into_http()) });
         };
+        let caller = caller.unless(&self.revoked);
         match caller.rights().to(&method) {
             Way::Through => Box::pin(inner.call(request)),
             Way::Logged => {

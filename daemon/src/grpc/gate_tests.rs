@@ -82,13 +82,18 @@ fn without_end(read: Arc<AtomicUsize>) -> Body {
     )))
 }
 
+/// No token was taken back.
+fn none(temp: &tempfile::TempDir) -> Revoked {
+    Revoked::open(&temp.path().join("persons.revoked")).unwrap()
+}
+
 /// What an endless request to inject gets, how much of it was read, how often the service was called,
 /// and the lines of the audit log.
 async fn endless(rights: Rights) -> (Code, usize, u32, usize) {
     let temp = tempfile::tempdir().unwrap();
     let audit = Audit::open(temp.path()).unwrap();
     let (service, read) = (Counted::default(), Arc::<AtomicUsize>::default());
-    let mut gate = Gate::new(service.clone(), audit.clone());
+    let mut gate = Gate::new(service.clone(), audit.clone(), none(&temp));
     let mut request = Request::new(without_end(Arc::clone(&read)));
     *request.uri_mut() = "/robust.v1.Control/Inject".parse().unwrap();
     let local = Peer::Local(None);
@@ -126,7 +131,7 @@ async fn an_operators_request_that_does_not_end_is_given_up_at_its_bound() {
 async fn an_operators_request_that_stalls_is_given_up_in_time() {
     let temp = tempfile::tempdir().unwrap();
     let (service, audit) = (Counted::default(), Audit::open(temp.path()).unwrap());
-    let mut gate = Gate::new(service.clone(), audit);
+    let mut gate = Gate::new(service.clone(), audit, none(&temp));
     let stalls = futures::stream::pending::<Result<bytes::Bytes, Infallible>>();
     let mut request = Request::new(Body::new(axum::body::Body::from_stream(stalls)));
     *request.uri_mut() = "/robust.v1.Control/Stop".parse().unwrap();
@@ -144,7 +149,11 @@ async fn an_operators_request_that_stalls_is_given_up_in_time() {
 async fn reads(caller: Option<Caller>) -> (Code, u32) {
     let temp = tempfile::tempdir().unwrap();
     let service = Counted::default();
-    let mut gate = Gate::new(service.clone(), Audit::open(temp.path()).unwrap());
+    let mut gate = Gate::new(
+        service.clone(),
+        Audit::open(temp.path()).unwrap(),
+        none(&temp),
+    );
     let mut request = Request::new(Body::empty());
     *request.uri_mut() = "/robust.v1.Control/GetStatus".parse().unwrap();
     if let Some(caller) = caller {

@@ -1,5 +1,5 @@
 //! What operators ask about nodes to be: tokens, certificates, and taking them back.
-use crate::nodes::{LONGEST_NAME, Members, MembersError, Sessions, unix_ms};
+use crate::nodes::{LONGEST_NAME, Members, Sessions, unix_ms};
 use robust_proto::v1::{self, revoke_join_request::What};
 use tonic::Status;
 
@@ -66,14 +66,20 @@ impl Joins {
         v1::ListJoinsReply {
             tokens: tokens.collect(),
             nodes: nodes.collect(),
+            revoked: Vec::new(),
         }
     }
 }
 
 /// A change is on disk before it is answered.
-async fn on_disk<T: Send + 'static>(
-    change: impl FnOnce() -> Result<T, MembersError> + Send + 'static,
-) -> Result<T, Status> {
+pub(super) async fn on_disk<T, E>(
+    change: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<T, Status>
+where
+    T: Send + 'static,
+    E: Send + 'static,
+    Status: From<E>,
+{
     let changed = tokio::task::spawn_blocking(change).await;
     Ok(changed.map_err(|_| Status::internal("writing it down ended"))??)
 }

@@ -149,9 +149,9 @@ pub fn bind_unix(path: &Path) -> Result<UnixListener, ListenError> {
 }
 
 fn guarded(control: ControlService) -> Gate<ControlServer<ControlService>> {
-    let audit = control.audit.clone();
+    let (audit, revoked) = (control.audit.clone(), control.revoked.clone());
     let server = ControlServer::new(control).max_decoding_message_size(MOST_BYTES);
-    Gate::new(server, audit)
+    Gate::new(server, audit, revoked)
 }
 
 /// The socket's connections, each with who is at its other end, as long as that can be asked: before any of them ends.

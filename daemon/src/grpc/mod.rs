@@ -15,6 +15,7 @@ mod listen;
 mod logs;
 mod notes;
 mod phases;
+mod revoked;
 mod rights;
 mod roles;
 mod token;
@@ -28,6 +29,7 @@ pub use listen::{
     ListenError, STREAMS_OF_A_NODE, bind_tcp, bind_unix, for_nodes, reachable, serve_answers,
     serve_control, serve_control_until, serve_nodes, serve_roles, serve_tcp,
 };
+pub use revoked::Revoked;
 pub use rights::Rights;
 pub use roles::RoleHostService;
 pub use token::{Token, Tokens};

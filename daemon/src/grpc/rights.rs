@@ -6,8 +6,9 @@
 //! | who breaks the glass | a token that was proven | yes | yes, logged; faults on a protected job too |
 //! | a viewer | a token that was proven | yes | no, logged |
 //! | a role | the kernel's | no, logged | no, logged |
-//! | a person whose token is over | a token that was proven | no, logged | no, logged |
+//! | a person whose token is over, or was taken back | a token that was proven | no, logged | no, logged |
 use super::bounded::Place;
+use super::revoked::Revoked;
 use crate::launcher::is_of_a_role;
 use robust_identity::Person;
 use robust_shared::verbs::{self, Does};
@@ -27,7 +28,7 @@ pub enum Rights {
     Viewer,
     /// Nothing: it is a process of a role, or may be.
     Role,
-    /// Nothing any more: the token of a person, who is still connected, is over.
+    /// Nothing any more: the token of a person, who is still connected, is over, or was taken back.
     Over,
 }
 
@@ -47,6 +48,8 @@ pub(super) enum Way {
 pub(super) struct Caller {
     peer: Peer,
     rights: Rights,
+    /// Its token was taken back.
+    is_out: bool,
 }
 
 /// Over what a connection came.
@@ -65,7 +68,20 @@ pub(super) enum Peer {
 impl Caller {
     /// One that has these rights.
     pub fn new(peer: Peer, rights: Rights) -> Self {
-        Self { peer, rights }
+        Self {
+            peer,
+            rights,
+            is_out: false,
+        }
+    }
+
+    /// The same as things are now: some tokens were taken back.
+    pub fn unless(self, revoked: &Revoked) -> Self {
+        let is_out = match &self.peer {
+            Peer::Tcp(_, Some(person), _) => revoked.has(person),
+            Peer::Tcp(..) | Peer::Local(_) => false,
+        };
+        Self { is_out, ..self }
     }
 
     /// Through the socket, which its mode opens for the user of the daemon alone: an operator, unless it is a process
@@ -87,7 +103,7 @@ impl Caller {
     /// What it may now.
     pub fn rights(&self) -> Rights {
         match &self.peer {
-            Peer::Tcp(_, Some(person), _) if person.is_over() => Rights::Over,
+            Peer::Tcp(_, Some(person), _) if self.is_out || person.is_over() => Rights::Over,
             Peer::Tcp(..) | Peer::Local(_) => self.rights,
         }
     }
@@ -150,7 +166,7 @@ impl Rights {
             ),
             Self::Viewer => format!("{what} needs an operator's rights; this token may only look"),
             Self::Over => format!(
-                "{what} needs a token that is not over; whoever has the daemon's makes another with `robustctl token \
+                "{what} needs a token that is not over and was not taken back; whoever has the daemon's makes another with `robustctl token \
                  create`"
             ),
             Self::Operator | Self::BreakGlass => format!("{what} is no method of this daemon"),

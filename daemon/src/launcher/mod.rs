@@ -53,7 +53,7 @@ pub use proc_stat::descends_from;
 pub use rustix::process::Signal;
 pub use slow::{SlowArgs, slow_down};
 pub use spares::{Parked, ParkedGroup, SpareSeen};
-pub use strangers::kill_and_wait;
+pub use strangers::{kill_and_wait, kill_spares_before};
 pub use watch::Launcher;
 
 use robust_shared::core::Exit;

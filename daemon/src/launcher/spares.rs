@@ -6,7 +6,7 @@
 //!              └──── its end, or nobody wants it any more ─────────► killed, reaped, its group removed
 //! ```
 //! A spare is taken at most once: who takes it has it out of the table first. It has no right until then, is nobody's to
-//! the controller, and ends with the daemon that started it, by the end of its socket, as soon as it has loaded.
+//! the controller, and ends with the daemon that started it, by the end of its socket, which it watches while it loads, too.
 use super::proc_stat::{ProcStat, hosted_by};
 use super::{Running, SpawnError, SpawnSpec};
 use robust_shared::ids::{Incarnation, Role};

@@ -4,6 +4,7 @@ use super::held::Held;
 use super::memory::{Memory, MemoryError, Started};
 use super::puts::Puts;
 use super::spares::Spares;
+use super::starting::{Gate, Start, Starting};
 use super::{EarlierTerm, LinkEvent, NodeConfig, NodeEnd, NodeError, Standing, Upstream};
 use crate::grouping::{Grouping, GroupingError, role_life};
 use crate::launcher::{self, Afflictions, LaunchEvent, Launcher, Looks, Running};
@@ -11,6 +12,7 @@ use crate::nodes::JobToken;
 use crate::state::{StateDir, give_back};
 use crate::telemetry::{Samples, Telemetry};
 use crate::worker::{WorkerPlan, WorkerProgram};
+use robust_proto::v1::leader_message::Body as Down;
 use robust_proto::v1::node_message::Body as Up;
 use robust_proto::v1::{self, role_exited};
 use robust_shared::core::Exit;
@@ -33,6 +35,8 @@ const ASKED: &str = "its daemon was asked to end";
 pub(super) enum Event {
     /// From the launcher.
     Launch(LaunchEvent),
+    /// Something is started, or is not.
+    Start(Start),
     /// From the telemetry.
     Samples(Samples),
     /// From the link.
@@ -89,6 +93,10 @@ pub(super) struct Actor {
     pub(super) exchange: Exchange,
     pub(super) puts: Puts,
     pub(super) spares: Spares,
+    pub(super) starting: Starting,
+    /// Passed by who starts something.
+    pub(super) gate: Gate,
+    pub(super) starts: mpsc::UnboundedSender<Start>,
     pub(super) evidence: mpsc::UnboundedSender<(Incarnation, launcher::Evidence)>,
     /// Looks at what its processes do, for operators.
     pub(super) looks: Looks,
@@ -126,6 +134,7 @@ pub(super) struct ActorParts {
     pub upstream: watch::Sender<Option<Upstream>>,
     pub held: Held,
     pub exchange: Exchange,
+    pub starts: mpsc::UnboundedSender<Start>,
     pub evidence: mpsc::UnboundedSender<(Incarnation, launcher::Evidence)>,
 }
 
@@ -151,6 +160,9 @@ impl Actor {
             seen_devices: parts.seen_devices,
             up: None,
             upstream: parts.upstream,
+            starting: Starting::default(),
+            gate: Gate::default(),
+            starts: parts.starts,
             evidence: parts.evidence,
             looks: Looks::default(),
             ended: Vec::new(),
@@ -170,6 +182,7 @@ impl Actor {
             actor.adopt(Incarnation(number), started);
         }
         actor.launcher.sweep_groups(&[]);
+        launcher::kill_spares_before(actor.state.root().as_os_str(), &actor.launcher);
         actor.remember();
         Ok(actor)
     }
@@ -203,7 +216,13 @@ impl Actor {
                 exit,
                 tail_of_log,
                 ..
-            }) => self.on_exited(incarnation, &exit, tail_of_log),
+            }) => {
+                let end = self.starting.hold_end(incarnation, (exit, tail_of_log));
+                if let Some((exit, tail_of_log)) = end {
+                    self.on_exited(incarnation, &exit, tail_of_log);
+                }
+            }
+            Event::Start(start) => return self.on_start(start).or_else(|| self.left()),
             Event::Samples(samples) => self.say(Up::Samples(super::orders::samples(samples))),
             Event::Evidence(incarnation, found) => self.say(Up::Evidence(v1::RoleEvidence {
                 incarnation: incarnation.0,
@@ -258,10 +277,15 @@ impl Actor {
 
     fn running_of_another_run(&self) -> bool {
         let other = |((run, _), _): &((String, u64), _)| *run != self.memory.run;
-        self.greeted.as_ref().is_some_and(other) && !self.memory.started.is_empty()
+        self.greeted.as_ref().is_some_and(other) && self.runs_any()
     }
 
-    fn answer_greeting(&mut self) {
+    /// Whether a role runs here, or is being started.
+    fn runs_any(&self) -> bool {
+        !self.memory.started.is_empty() || !self.starting.is_empty()
+    }
+
+    pub(super) fn answer_greeting(&mut self) {
         if self.running_of_another_run() {
             return;
         }
@@ -274,6 +298,7 @@ impl Actor {
             (self.ended, self.told) = Default::default();
             self.held.forget();
             self.held.forget_slots();
+            self.forget_job();
             self.remember();
         } else if self.memory.epoch != epoch {
             // Before it is answered: no earlier term is obeyed again, whatever ends this program.
@@ -283,12 +308,23 @@ impl Actor {
         self.told.append(&mut self.ended);
         let standing = Standing {
             identity: self.memory.identity.clone(),
-            running: self.memory.started.keys().copied().collect(),
+            running: self.running().collect(),
             ended: self.told.clone(),
             held: self.held.list(),
         };
         // The link may be broken; then the next one asks again.
         let _ = answer.send(Ok(standing));
+    }
+
+    /// Another life of the job numbers its revisions from the first again: neither a role nor a spare is to read one of
+    /// the life before, and no spare that has read one is to become a role.
+    fn forget_job(&mut self) {
+        self.spares.wait();
+        self.launcher.end_spares();
+        self.revision = None;
+        if let Err(error) = self.state.clear_revisions() {
+            tracing::error!("job files of the life of the job before stay here: {error}");
+        }
     }
 
     fn on_joined(
@@ -383,7 +419,13 @@ impl Actor {
         self.away_since.get_or_insert_with(Instant::now);
     }
 
-    fn on_exited(&mut self, incarnation: Incarnation, exit: &Exit, tail_of_log: String) {
+    /// The numbers of the roles that run here or are being started: those are to run, unless they are told not to.
+    fn running(&self) -> impl Iterator<Item = u64> + '_ {
+        let started = self.memory.started.keys().copied();
+        started.chain(self.starting.numbers())
+    }
+
+    pub(super) fn on_exited(&mut self, incarnation: Incarnation, exit: &Exit, tail_of_log: String) {
         self.memory.note(incarnation, None);
         self.afflictions.forget(incarnation);
         self.remember();
@@ -402,7 +444,7 @@ impl Actor {
         self.say(Up::Beat(v1::NodeBeat {}));
         self.look_after_spares();
         let alone = self.away_since.is_some_and(|at| at.elapsed() > self.grace);
-        if alone && !self.memory.started.is_empty() {
+        if alone && self.runs_any() {
             tracing::error!("no leader for {:?}: roles are ended", self.grace);
             self.kill_all();
         }
@@ -411,7 +453,7 @@ impl Actor {
     /// The first SIGTERM lets roles move elsewhere for a while, where the node was started so; all others end them.
     fn on_stop(&mut self, end: NodeEnd) {
         let moves = end == NodeEnd::Terminated && self.leaving.is_none() && self.up.is_some();
-        if !moves || self.config.drain.is_zero() || self.memory.started.is_empty() {
+        if !moves || self.config.drain.is_zero() || !self.runs_any() {
             return self.leave(end);
         }
         let until = Instant::now() + self.config.drain;
@@ -454,23 +496,28 @@ impl Actor {
         let leaving = self.leaving?;
         let now = Instant::now();
         if let Some(until) = leaving.moves_until {
-            if !self.memory.started.is_empty() && now < until {
+            if self.runs_any() && now < until {
                 return None;
             }
-            match self.memory.started.len() {
+            match self.running().count() {
                 0 => tracing::info!("nothing runs here any more"),
                 still => tracing::warn!("{still} roles found no place elsewhere in time"),
             }
             self.leave(leaving.end);
             return None;
         }
-        let over = self.memory.started.is_empty() && self.up.is_none();
+        let over = !self.runs_any() && self.up.is_none();
         (over || now >= leaving.latest).then_some(Ok(leaving.end))
     }
 
     /// Removes what only a running job needs.
     pub(super) fn clean_up(&mut self) {
+        // What is being started is running after that, and heard of by nobody.
+        self.gate.shut();
         self.kill_all();
+        for (incarnation, _) in self.launcher.running() {
+            self.launcher.kill(incarnation);
+        }
         if let Err(error) = give_back(&self.state.snapshots()) {
             tracing::warn!("{error}");
         }
@@ -480,8 +527,13 @@ impl Actor {
         // None is started again before a leader says so.
         self.spares.wait();
         self.launcher.end_spares();
-        for number in self.memory.started.keys() {
-            self.launcher.kill(Incarnation(*number));
+        let numbers: Vec<u64> = self.running().collect();
+        for incarnation in numbers {
+            // One that is being started ends as soon as it is.
+            let order = Down::Kill(v1::KillRole { incarnation });
+            if self.starting.hold(order).is_some() {
+                self.launcher.kill(Incarnation(incarnation));
+            }
         }
     }
 

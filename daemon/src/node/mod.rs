@@ -17,6 +17,8 @@
 //!                 └── 100 ms .. 1 s                                    restarted: roles live on
 //! ```
 mod actor;
+#[cfg(test)]
+mod actor_tests;
 mod args;
 mod credentials;
 mod exchange;
@@ -32,6 +34,7 @@ mod renewal;
 mod run;
 mod shards;
 mod spares;
+mod starting;
 mod way;
 
 pub use args::{JoinArgs, NodeConfig, NodeConfigError};

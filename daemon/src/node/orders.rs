@@ -2,6 +2,7 @@
 use super::actor::Actor;
 use super::files::write_job;
 use super::memory::Started;
+use super::starting::{HeldBack, Start};
 use super::{NodeEnd, NodeError};
 use crate::launcher::{self, Depth, Look, Looks, Running};
 use crate::telemetry::Samples;
@@ -16,6 +17,11 @@ use std::time::Duration;
 
 impl Actor {
     pub(super) fn on_order(&mut self, order: Down) -> Option<Result<NodeEnd, NodeError>> {
+        let order = self.starting.hold(order)?;
+        self.carry_out(order)
+    }
+
+    fn carry_out(&mut self, order: Down) -> Option<Result<NodeEnd, NodeError>> {
         match order {
             Down::Spawn(spawn) => self.on_spawn(&spawn),
             Down::Kill(kill) => self.on_kill(Incarnation(kill.incarnation)),
@@ -82,30 +88,21 @@ impl Actor {
 
     fn on_spawn(&mut self, spawn: &v1::SpawnRole) {
         let incarnation = Incarnation(spawn.incarnation);
-        let (number, reason) = match self.spawn(incarnation, spawn) {
-            Ok(started) => {
-                return self.say(Up::Spawned(v1::RoleSpawned {
-                    incarnation: spawn.incarnation,
-                    pid: started.pid,
-                }));
-            }
-            Err(reason) => (spawn.incarnation, reason),
-        };
-        self.say(Up::NotSpawned(v1::RoleNotSpawned {
-            incarnation: number,
-            reason,
-        }));
-    }
-
-    fn spawn(
-        &mut self,
-        incarnation: Incarnation,
-        spawn: &v1::SpawnRole,
-    ) -> Result<Started, String> {
         // Asked again after a break: the answer was lost, not the order.
         if let Some(started) = self.memory.started.get(&incarnation.0) {
-            return Ok(*started);
+            return self.say_spawned(incarnation, started.pid);
         }
+        // The same, and the answer is yet to come.
+        if self.starting.has(incarnation) {
+            return;
+        }
+        if let Err(reason) = self.begin(incarnation, spawn) {
+            self.say_not_spawned(incarnation, reason);
+        }
+    }
+
+    /// Begins a start, whose end is an event.
+    fn begin(&mut self, incarnation: Incarnation, spawn: &v1::SpawnRole) -> Result<(), String> {
         let role: Role = spawn.role.parse().map_err(|e| format!("{e}"))?;
         let id = InstanceId {
             role,
@@ -132,7 +129,48 @@ impl Actor {
         self.spares.wait();
         let identity = Some(spawn.identity.clone()).filter(|pem| !pem.is_empty());
         let spec = plan.spec(&life, identity);
-        let Running { pid, start_time } = self.launcher.spawn(spec).map_err(|e| e.to_string())?;
+        self.starting.begin(incarnation);
+        let (launcher, gate, starts) = (
+            self.launcher.clone(),
+            self.gate.clone(),
+            self.starts.clone(),
+        );
+        tokio::task::spawn_blocking(move || {
+            let started = gate.pass(|| launcher.spawn(spec).map_err(|e| e.to_string()));
+            let running = started.unwrap_or_else(|| Err("its node ends".to_owned()));
+            let start = Start {
+                incarnation,
+                id,
+                running,
+            };
+            // When the node has ended it was killed with all others.
+            let _ = starts.send(start);
+        });
+        Ok(())
+    }
+
+    /// Something is started, or is not; then comes what waited for that.
+    pub(super) fn on_start(&mut self, start: Start) -> Option<Result<NodeEnd, NodeError>> {
+        let Start {
+            incarnation,
+            id,
+            running,
+        } = start;
+        let HeldBack { orders, end } = self.starting.started(incarnation);
+        match running {
+            Ok(running) => self.on_started(incarnation, id, running),
+            Err(reason) => self.say_not_spawned(incarnation, reason),
+        }
+        if let Some((exit, tail_of_log)) = end {
+            self.on_exited(incarnation, &exit, tail_of_log);
+        }
+        let ends = orders.into_iter().find_map(|order| self.carry_out(order));
+        self.answer_greeting();
+        ends
+    }
+
+    fn on_started(&mut self, incarnation: Incarnation, id: InstanceId, running: Running) {
+        let Running { pid, start_time } = running;
         let started = Started {
             id,
             pid,
@@ -143,7 +181,20 @@ impl Actor {
         if let Some(telemetry) = &self.telemetry {
             telemetry.watch(incarnation, pid);
         }
-        Ok(started)
+        self.say_spawned(incarnation, pid);
+    }
+
+    fn say_spawned(&self, incarnation: Incarnation, pid: u32) {
+        let incarnation = incarnation.0;
+        self.say(Up::Spawned(v1::RoleSpawned { incarnation, pid }));
+    }
+
+    fn say_not_spawned(&self, incarnation: Incarnation, reason: String) {
+        let incarnation = incarnation.0;
+        self.say(Up::NotSpawned(v1::RoleNotSpawned {
+            incarnation,
+            reason,
+        }));
     }
 
     /// An end is told of once it is seen; one that nobody knows here was told, or is told now.

@@ -9,6 +9,7 @@ use super::memory::MemoryError;
 use super::proxy::RoleProxy;
 use super::renewal;
 use super::shards::Shards;
+use super::starting::Start;
 use crate::grouping::groups_of;
 use crate::grpc::{ListenError, bind_unix, serve_roles};
 use crate::launcher::{Evidence, Launcher};
@@ -118,6 +119,7 @@ pub async fn run(parts: NodeParts) -> Result<NodeEnd, NodeError> {
     let (exits, launches) = unbounded_channel();
     let (sampled, samples) = unbounded_channel();
     let (evidence, collected) = unbounded_channel();
+    let (starts, begun) = unbounded_channel();
     let (events, link_events) = unbounded_channel();
     let (upstream, watched) = watch::channel(None);
     let groups = groups_of(&state);
@@ -139,6 +141,7 @@ pub async fn run(parts: NodeParts) -> Result<NodeEnd, NodeError> {
         upstream,
         held,
         exchange: exchange.clone(),
+        starts,
         evidence,
     })?;
     let proxy = RoleProxy {
@@ -163,6 +166,7 @@ pub async fn run(parts: NodeParts) -> Result<NodeEnd, NodeError> {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut world = World {
         launches,
+        begun,
         samples,
         collected,
         link_events,
@@ -191,6 +195,7 @@ pub async fn run(parts: NodeParts) -> Result<NodeEnd, NodeError> {
 /// The outside world as one stream of events. It only waits and hands over.
 struct World {
     launches: UnboundedReceiver<crate::launcher::LaunchEvent>,
+    begun: UnboundedReceiver<Start>,
     samples: UnboundedReceiver<crate::telemetry::Samples>,
     collected: UnboundedReceiver<(robust_shared::ids::Incarnation, Evidence)>,
     link_events: UnboundedReceiver<super::LinkEvent>,
@@ -203,6 +208,7 @@ impl World {
     async fn next(&mut self) -> Event {
         tokio::select! {
             biased;
+            Some(start) = self.begun.recv() => Event::Start(start),
             Some(event) = self.launches.recv() => Event::Launch(event),
             Some(()) = self.interrupt.recv() => Event::Stop(NodeEnd::Interrupted),
             Some(()) = self.terminate.recv() => Event::Stop(NodeEnd::Terminated),

@@ -10,6 +10,7 @@
 //!   authority.key        0600, the leader's alone: of it come the certificates of nodes and roles
 //!   nodes.token          0600, with which machines become nodes, unless --token-file names it
 //!   joins.json           0600, single-use tokens, and nodes that have a certificate
+//!   persons.revoked      0600, ids of persons' tokens that were taken back
 //!   node-key.json        0600, on a node: its key and its certificate
 //!   router.key           0600, with --router: what its clients show
 //!   clients.key          0600, with --router or --metrics on an address of the network: of it comes
@@ -227,7 +228,7 @@ impl StateDir {
     }
 
     /// Removes all revisions but the first.
-    fn clear_revisions(&self) -> Result<(), StateDirError> {
+    pub fn clear_revisions(&self) -> Result<(), StateDirError> {
         let mut revisions = self.revisions()?.into_iter();
         revisions.try_for_each(|path| remove_if_there(&path))
     }
@@ -289,6 +290,11 @@ impl StateDir {
     /// Who may become a node, and who did.
     pub fn joins(&self) -> PathBuf {
         self.root.join("joins.json")
+    }
+
+    /// Ids of persons' tokens that were taken back.
+    pub fn revoked_persons(&self) -> PathBuf {
+        self.root.join("persons.revoked")
     }
 
     /// A node's own key, with its certificate.

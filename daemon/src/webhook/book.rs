@@ -1,19 +1,22 @@
 //! Which alarms and incidents of a status are news to the receiver.
 use crate::store::Told;
 use robust_proto::v1;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// How long an alarm that a former life of the daemon, or a former leader, raised is taken for raised without being raised
 /// again: what it is about may have to be looked at first.
 const GRACE: Duration = Duration::from_secs(60);
 
+/// The outcome of an incident that ended out of sight.
+const UNKNOWN: &str = "unknown";
+
 /// One piece of news.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum News<'a> {
     /// An incident was not there before.
     Begins(&'a v1::Incident),
-    /// It is not recovering any more.
+    /// It is not recovering any more, or not in sight.
     Ends(&'a v1::Incident),
     /// An alarm was not there before.
     Raised(&'a v1::Alarm),
@@ -25,6 +28,8 @@ pub(super) enum News<'a> {
 #[derive(Debug)]
 pub(super) struct Book {
     told: Told,
+    /// Incidents whose end the receiver does not know, as they were seen first.
+    open: BTreeMap<u64, v1::Incident>,
     /// Alarms of a former life that nobody has raised in this one.
     inherited: BTreeSet<String>,
 }
@@ -33,7 +38,11 @@ impl Book {
     /// Of a receiver that was told this before.
     pub fn going_on(told: Told) -> Self {
         let inherited = told.alarms.keys().cloned().collect();
-        Self { told, inherited }
+        Self {
+            told,
+            open: BTreeMap::new(),
+            inherited,
+        }
     }
 
     /// Of a receiver that is new: the begins of these incidents were before its time.
@@ -60,8 +69,16 @@ impl Book {
                 tell(News::Begins(incident));
             }
             if incident.outcome != "recovering" && self.told.open.remove(&incident.id) {
+                self.open.remove(&incident.id);
                 tell(News::Ends(incident));
             }
+            if self.told.open.contains(&incident.id) {
+                let seen = self.open.entry(incident.id);
+                seen.or_insert_with(|| without_evidence(incident));
+            }
+        }
+        for incident in self.out_of_sight(&status.incidents) {
+            tell(News::Ends(&incident));
         }
         for alarm in &status.alarms {
             self.inherited.remove(&alarm.kind);
@@ -83,6 +100,33 @@ impl Book {
                 tell(News::Cleared(&kind, since_ms));
             }
         }
+    }
+
+    /// The incidents that were open and are not in sight any more, though later ones are: the daemon keeps so many, and lets
+    /// none go that is open.
+    fn out_of_sight(&mut self, incidents: &[v1::Incident]) -> Vec<v1::Incident> {
+        let newest = incidents.iter().map(|i| i.id).max().unwrap_or(0);
+        let is_gone = |id: &u64| *id < newest && incidents.iter().all(|i| i.id != *id);
+        let gone: Vec<u64> = self.told.open.iter().copied().filter(is_gone).collect();
+        let mut ended = Vec::new();
+        for id in gone {
+            self.told.open.remove(&id);
+            ended.push(v1::Incident {
+                id,
+                outcome: UNKNOWN.to_owned(),
+                // Of one that a former life of the daemon told of, nothing else is known.
+                ..self.open.remove(&id).unwrap_or_default()
+            });
+        }
+        ended
+    }
+}
+
+/// What is to be remembered of it: evidence can be long, and is told nobody.
+fn without_evidence(incident: &v1::Incident) -> v1::Incident {
+    v1::Incident {
+        evidence: String::new(),
+        ..incident.clone()
     }
 }
 
@@ -175,6 +219,36 @@ mod tests {
         ];
         let wanted = ["5 ends", "6 begins", "6 ends"];
         assert_eq!(read(&mut book, &now, &[], YOUNG), wanted);
+    }
+
+    #[test]
+    fn an_incident_that_was_pushed_out_of_sight_while_it_was_open_has_ended() {
+        let told = Told {
+            begun: 2,
+            open: [1].into(),
+            ..Told::default()
+        };
+        let mut book = Book::going_on(told);
+        let open = [incident(3, "recovering"), incident(4, "recovering")];
+        let mut seen = open.clone();
+        seen[0].role = "rollout".to_owned();
+        let wanted = ["3 begins", "4 begins", "1 ends"];
+        assert_eq!(read(&mut book, &seen, &[], YOUNG), wanted);
+        // A status without incidents says nothing: a daemon that begins has read none yet.
+        assert!(read(&mut book, &[], &[], YOUNG).is_empty());
+        let status = v1::Status {
+            incidents: vec![open[1].clone()],
+            ..Default::default()
+        };
+        let mut ended = Vec::new();
+        book.read(&status, YOUNG, |news| {
+            if let News::Ends(i) = news {
+                ended.push((i.id, i.role.clone(), i.outcome.clone()));
+            }
+        });
+        let words = ("rollout".to_owned(), "unknown".to_owned());
+        assert_eq!(ended, [(3, words.0, words.1)]);
+        assert!(read(&mut book, &open[1..], &[], YOUNG).is_empty(), "once");
     }
 
     #[test]

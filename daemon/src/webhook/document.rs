@@ -93,6 +93,8 @@ impl Learnt {
                 told.open.insert(*id);
             }
             Self::End(id) => {
+                // Its begin may have been left out for it.
+                told.begun = told.begun.max(*id);
                 told.open.remove(id);
             }
             Self::Raised(kind, since_ms) => {

@@ -1,16 +1,18 @@
 //! Alarms and incidents, posted to an address of the operators' (`[alarms] webhook`).
 //!
 //! ```text
-//!  Feeds ── status ──► Book: what is news? ── queue of 256, never waited for ──► task: POST, again and again ──► receiver
+//!  Feeds ── status ──► Book: what is news? ── Queue of 256, never waited for ──► task: POST, again and again ──► receiver
 //!                       ▲                                                         │
 //!                       └──── when this life began ── store (`w`): what it knows ◄┘
 //! ```
 //! What the receiver has is in the store, and so in the job's log: a daemon that starts again, or another controller that
-//! leads, tells what it has not heard. A document may come twice and has the same `id` then; one that nobody took for ten
-//! minutes is dropped, as is what does not fit into the queue. `robust_webhook_total` counts them. Nobody waits for any of it.
+//! leads, tells what it has not heard. A document may come twice and has the same `id` then. While the receiver takes nothing
+//! the newest of each incident and alarm waits (`backlog.rs`). `robust_webhook_total` counts what is sent, tried again and
+//! dropped. Nobody waits for any of it.
 //!
 //! The address of some receivers is all that one needs to post to them, so neither the log nor a report has more of it than the
 //! host.
+mod backlog;
 mod book;
 mod document;
 mod receiver;
@@ -23,31 +25,27 @@ pub use receiver::{Receiver, WebhookError};
 
 use crate::metrics::{Hooked, Metrics};
 use crate::store::{Store, StoreError};
+use backlog::{QUEUED, Queue, Waiting};
 use book::{Book, News};
 use document::Document;
 use robust_proto::v1;
-use send::{Message, Sender, Waiting};
+use send::Sender;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
-
-/// Documents that wait to be sent.
-const QUEUED: usize = 256;
 
 /// Posts in the background. Cheap to clone; the task ends with the last clone.
 #[derive(Clone)]
 pub struct Webhook(Arc<Inner>);
 
 struct Inner {
-    queue: mpsc::Sender<Message>,
+    queue: Arc<Queue>,
     book: Mutex<Book>,
     about: Identity,
     began: Instant,
     metrics: Arc<Metrics>,
-    /// Whether the last document had no place in the queue, which is said once.
+    /// Whether the last document took the place of another one, which is said once.
     overflows: AtomicBool,
     /// It has the store, too; none once it was ended.
     task: Mutex<Option<JoinHandle<()>>>,
@@ -74,10 +72,10 @@ impl Webhook {
             }
         };
         metrics.webhook();
-        let (queue, messages) = mpsc::channel(QUEUED);
+        let queue = Arc::new(Queue::default());
         let keeping = (store.clone(), book.told().clone());
         let sender = Sender::new(receiver, keeping, Arc::clone(&metrics));
-        let task = tokio::spawn(sender.run(messages));
+        let task = tokio::spawn(sender.run(Arc::clone(&queue)));
         Ok(Self(Arc::new(Inner {
             queue,
             book: Mutex::new(book),
@@ -103,14 +101,8 @@ impl Webhook {
 
     /// Waits until what is queued was sent or dropped, at most for so long. What is left is told by whoever goes on with the job.
     pub async fn flush(&self, limit: Duration) {
-        let (done, flushed) = oneshot::channel();
-        let asking = async {
-            // A task that is gone has nothing left to send.
-            if self.0.queue.send(Message::Flush(done)).await.is_ok() {
-                let _ = flushed.await;
-            }
-        };
-        if tokio::time::timeout(limit, asking).await.is_err() {
+        let idle = self.0.queue.idle();
+        if tokio::time::timeout(limit, idle).await.is_err() {
             tracing::warn!(
                 "the webhook's receiver does not take the last documents; not waiting any longer"
             );
@@ -145,25 +137,16 @@ impl Inner {
         if let Some(leader) = leader {
             leader.clone_into(&mut about.leader);
         }
-        let (document, learnt) = Document::of(news, &about, now_ms());
-        let since = Instant::now();
-        let message = Message::Document(Box::new(Waiting {
-            document,
-            learnt,
-            since,
-        }));
-        match self.queue.try_send(message) {
-            Ok(()) => self.overflows.store(false, Ordering::Relaxed),
-            // It was ended: whoever goes on with the job tells it.
-            Err(TrySendError::Closed(_)) => {}
-            Err(TrySendError::Full(_)) => {
-                self.metrics.hooked(Hooked::Dropped, 1);
-                if !self.overflows.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(
-                        "{QUEUED} documents wait for the webhook's receiver: further ones are dropped"
-                    );
-                }
-            }
+        // Where the task was ended, whoever goes on with the job tells it.
+        let waiting = Waiting::new(Document::of(news, &about, now_ms()));
+        if !self.queue.push(waiting) {
+            return self.overflows.store(false, Ordering::Relaxed);
+        }
+        self.metrics.hooked(Hooked::Dropped, 1);
+        if !self.overflows.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "{QUEUED} documents wait for the webhook's receiver: the oldest are dropped"
+            );
         }
     }
 }

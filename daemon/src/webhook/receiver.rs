@@ -40,7 +40,7 @@ pub(super) struct Patience {
     pub first_wait: Duration,
     /// The longest such wait.
     pub longest_wait: Duration,
-    /// A document that has waited for so long is dropped with its next failure.
+    /// A document that was posted first so long ago is dropped with its next failure, if others were taken since.
     pub in_all: Duration,
 }
 

@@ -1,5 +1,6 @@
 //! The task that posts, one document after the other.
-use super::document::{Document, Learnt};
+use super::backlog::Queue;
+use super::document::Learnt;
 use super::receiver::{Receiver, in_words};
 use crate::metrics::{Hooked, Metrics};
 use crate::store::{Store, Told};
@@ -9,29 +10,9 @@ use reqwest::StatusCode;
 use reqwest::header::CONTENT_TYPE;
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::time::Instant;
-use tokio::sync::{mpsc, oneshot};
 
 /// The header with the signature of a body.
 const SIGNATURE: &str = "robust-signature";
-
-/// A document on its way.
-pub(super) struct Waiting {
-    /// It.
-    pub document: Document,
-    /// What the receiver knows with it.
-    pub learnt: Learnt,
-    /// Since when it waits.
-    pub since: Instant,
-}
-
-/// What is asked of the task.
-pub(super) enum Message {
-    /// To be posted.
-    Document(Box<Waiting>),
-    /// Answered once everything before it was sent or dropped.
-    Flush(oneshot::Sender<()>),
-}
 
 /// What became of one post.
 enum Posted {
@@ -68,45 +49,53 @@ impl Sender {
         }
     }
 
-    /// Until nobody can ask it for anything more.
-    pub async fn run(mut self, mut messages: mpsc::Receiver<Message>) {
-        while let Some(message) = messages.recv().await {
-            match message {
-                Message::Document(waiting) => self.deliver(&waiting).await,
-                Message::Flush(done) => {
-                    // Whoever waited may have given up.
-                    let _ = done.send(());
+    /// Posts what comes, until it is ended. Between posts that fail it waits, longer each time; one that is taken is followed
+    /// by the next at once.
+    pub async fn run(mut self, queue: Arc<Queue>) {
+        let patience = self.receiver.patience;
+        let mut wait = patience.first_wait;
+        loop {
+            let waiting = queue.next().await;
+            // Numbers and text: there is nothing that JSON has not.
+            let body = Bytes::from(serde_json::to_vec(&waiting.document).unwrap_or_default());
+            match self.post(&body).await {
+                Posted::Taken => {
+                    self.taken();
+                    self.keep(&waiting.learnt, &queue);
+                    queue.done();
+                    wait = patience.first_wait;
+                }
+                Posted::Refused(why) => {
+                    self.dropped(&why);
+                    self.keep(&waiting.learnt, &queue);
+                    queue.done();
+                }
+                Posted::Failed(why) => {
+                    let learnt = waiting.learnt.clone();
+                    match queue.failed(waiting, patience.in_all) {
+                        true => {
+                            self.dropped(&why);
+                            self.keep(&learnt, &queue);
+                        }
+                        false => self.failed(&why),
+                    }
+                    tokio::time::sleep(wait).await;
+                    wait = (wait * 2).min(patience.longest_wait);
                 }
             }
         }
     }
 
-    /// Posts it until it is taken, or is dropped.
-    async fn deliver(&mut self, waiting: &Waiting) {
-        // Numbers and text: there is nothing that JSON has not.
-        let body = Bytes::from(serde_json::to_vec(&waiting.document).unwrap_or_default());
-        let patience = self.receiver.patience;
-        let mut wait = patience.first_wait;
-        loop {
-            match self.post(&body).await {
-                Posted::Taken => {
-                    self.taken();
-                    break;
-                }
-                Posted::Failed(why) if waiting.since.elapsed() + wait < patience.in_all => {
-                    self.failed(&why);
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(patience.longest_wait);
-                }
-                Posted::Failed(why) | Posted::Refused(why) => {
-                    self.dropped(&why);
-                    break;
-                }
-            }
+    /// Keeps what the receiver knows with this. One that it never takes is not told by a later life either: it would be
+    /// dropped again.
+    fn keep(&mut self, learnt: &Learnt, queue: &Queue) {
+        learnt.note_in(&mut self.told);
+        let mut told = self.told.clone();
+        // A later life tells all that began after those of which the receiver knows, and some twice.
+        if let Some(unheard) = queue.first_unheard() {
+            told.begun = told.begun.min(unheard.saturating_sub(1));
         }
-        // One that was dropped is not told by a later life either: it would be dropped again.
-        waiting.learnt.note_in(&mut self.told);
-        self.store.put_told(self.told.clone());
+        self.store.put_told(told);
     }
 
     async fn post(&self, body: &Bytes) -> Posted {

@@ -2,6 +2,7 @@
 use super::*;
 use nix::sys::signal::Signal;
 use robust_identity::Person;
+use robust_proto::v1::revoke_join_request::What;
 use robustd::launcher::proc_stat::ProcStat;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tonic::Code;
@@ -161,6 +162,27 @@ async fn a_protected_job_is_struck_by_who_knows_it_and_a_viewer_only_looks() {
         let denied = own.inject(inject("kill", "agent", "")).await.unwrap_err();
         assert_eq!(denied.code(), code, "{denied}");
     }
+    // One that is taken back, by its id: it opens nothing any more, and another of the same holder does.
+    let lost = Person::new("operator", "erin", 4_000_000_000).unwrap();
+    let kept = Person::new("operator", "erin", 4_000_000_001).unwrap();
+    let mut own = site.control_by(&lost.token(&operators)).await.unwrap();
+    own.get_status(v1::GetStatusRequest {}).await.unwrap();
+    let what = Some(What::Token(lost.id()));
+    let revoke = v1::RevokeJoinRequest { what };
+    control.revoke_join(revoke.clone()).await.unwrap();
+    let mut again = site.control_by(&lost.token(&operators)).await.unwrap();
+    for control in [&mut own, &mut again] {
+        let denied = control.get_status(v1::GetStatusRequest {}).await;
+        let denied = denied.unwrap_err();
+        assert_eq!(denied.code(), Code::PermissionDenied, "{denied}");
+        assert!(denied.message().contains("was not taken back"), "{denied}");
+    }
+    let mut own = site.control_by(&kept.token(&operators)).await.unwrap();
+    own.get_status(v1::GetStatusRequest {}).await.unwrap();
+    let listed = control.list_joins(v1::ListJoinsRequest {}).await.unwrap();
+    assert_eq!(listed.into_inner().revoked, [lost.id()]);
+    let viewers = looks.revoke_join(revoke).await.unwrap_err();
+    assert_eq!(viewers.code(), Code::PermissionDenied);
     // One that ends while its connection is open: from then on nothing is answered there.
     let now_s = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -185,7 +207,7 @@ async fn a_protected_job_is_struck_by_who_knows_it_and_a_viewer_only_looks() {
     assert!(site.control_by(&over.token(&operators)).await.is_err());
     let entries = audited(&mut control).await;
     for (who, refused) in [
-        ("the viewer's token from 127.0.0.1:", 2),
+        ("the viewer's token from 127.0.0.1:", 3),
         ("viewer bob from 127.0.0.1:", 1),
         ("operator alice from 127.0.0.1:", 1),
     ] {

@@ -116,6 +116,7 @@ fn main() {
 
 /// Prepares, waits, and goes on as the command line that it is handed.
 fn stand_by(spare: &Spare) -> anyhow::Result<u8> {
+    robust_role::spare::end_with_daemon().context("watching for the daemon's end")?;
     let job = RoleArgs::read_job(&spare.job)?;
     let prepared = match spare.role {
         Kind::Trainer => {

@@ -3736,7 +3736,7 @@ pub mod revoke_join_request {
     #[derive(serde::Serialize, serde::Deserialize)]
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum What {
-        /// its id
+        /// its id; of a person's KIND.NAME.END, what the token begins with
         #[prost(string, tag = "1")]
         Token(::prost::alloc::string::String),
         /// its name
@@ -3760,6 +3760,9 @@ pub struct ListJoinsReply {
     pub tokens: ::prost::alloc::vec::Vec<JoinToken>,
     #[prost(message, repeated, tag = "2")]
     pub nodes: ::prost::alloc::vec::Vec<EnrolledNode>,
+    /// ids of persons' tokens that were taken back and would be good still
+    #[prost(string, repeated, tag = "3")]
+    pub revoked: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -4626,7 +4629,7 @@ pub mod control_client {
                 .insert(GrpcMethod::new("robust.v1.Control", "CreateJoinToken"));
             self.inner.unary(req, path, codec).await
         }
-        /// Takes back a token that was not used yet, or the certificate of a node, which has to enroll anew.
+        /// Takes back a token that was not used yet, a person's, or the certificate of a node, which has to enroll anew.
         pub async fn revoke_join(
             &mut self,
             request: impl tonic::IntoRequest<super::RevokeJoinRequest>,
@@ -4998,7 +5001,7 @@ pub mod control_server {
             tonic::Response<super::CreateJoinTokenReply>,
             tonic::Status,
         >;
-        /// Takes back a token that was not used yet, or the certificate of a node, which has to enroll anew.
+        /// Takes back a token that was not used yet, a person's, or the certificate of a node, which has to enroll anew.
         async fn revoke_join(
             &self,
             request: tonic::Request<super::RevokeJoinRequest>,

@@ -1,6 +1,7 @@
 //! How long everything takes in this job: medians of what was measured, and a stated default where nothing was.
 use crate::core::{Core, Incident};
 use crate::ids::Role;
+use crate::median::median;
 use crate::phase::Phase;
 use crate::sim::cluster::{LongTail, Timing};
 use std::fmt;
@@ -133,10 +134,9 @@ impl Measured {
     }
 }
 
-fn median(all: impl Iterator<Item = Duration>) -> Option<Duration> {
-    let mut all: Vec<Duration> = all.collect();
-    all.sort_unstable();
-    all.get(all.len() / 2).copied()
+fn middle(all: impl Iterator<Item = Duration>) -> Option<Duration> {
+    let mut seconds: Vec<f64> = all.map(|took| took.as_secs_f64()).collect();
+    median(&mut seconds).map(Duration::from_secs_f64)
 }
 
 /// From the start of a process to its link: of those that replaced one that failed, else of all that began their work.
@@ -146,7 +146,7 @@ fn start(core: &Core, role: Role) -> Option<Duration> {
         let killed = at(i, "killed").unwrap_or(i.verdict);
         Some(i.attached?.since(killed))
     });
-    median(took).or_else(|| core.usual(role, Phase::Init))
+    middle(took).or_else(|| core.usual(role, Phase::Init))
 }
 
 fn at(incident: &Incident, mark: &str) -> Option<crate::time::Time> {
@@ -157,12 +157,12 @@ fn at(incident: &Incident, mark: &str) -> Option<crate::time::Time> {
 /// Between two marks of the trainer's incidents.
 fn between(core: &Core, from: &str, to: &str) -> Option<Duration> {
     let of_trainer = core.incidents().filter(|i| i.who.role == Role::Trainer);
-    median(of_trainer.filter_map(|i| Some(at(i, to)?.since(at(i, from)?))))
+    middle(of_trainer.filter_map(|i| Some(at(i, to)?.since(at(i, from)?))))
 }
 
 fn exit_seen(core: &Core) -> Option<Duration> {
     let exits = core.incidents().filter(|i| i.rule == "exit");
-    median(exits.map(Incident::detect))
+    middle(exits.map(Incident::detect))
 }
 
 /// By Little's law: so many are generated at a time, and a batch of them comes in the time of a step.

@@ -9,6 +9,7 @@
 //! ```
 //! The controller decides as it would, and the world has no other fault in it. It is a forecast, and no promise: what is
 //! not measured is assumed and said to be, and who moves which weights at which speed is not played.
+mod caused;
 mod measured;
 mod words;
 
@@ -23,6 +24,7 @@ use crate::fault::Fault;
 use crate::ids::{InstanceId, NodeId, Role};
 use crate::sim::cluster::{Cluster, Plan};
 use crate::time::Time;
+use caused::Course;
 use std::time::Duration;
 
 /// It is not looked further ahead than this.
@@ -60,7 +62,7 @@ pub struct Forecast {
     pub unknown: Option<String>,
     /// What is done, in the words of the reply and of the incidents that follow.
     pub plan: Vec<String>,
-    /// Whose processes are started anew, in order.
+    /// Whose processes are started anew and would not be else, in order.
     pub restarts: Vec<InstanceId>,
     /// Who has no slot afterwards, and had one.
     pub waiting: Vec<InstanceId>,
@@ -68,7 +70,7 @@ pub struct Forecast {
     pub detect: Option<Duration>,
     /// From the verdict to the last new process's link.
     pub restart: Option<Duration>,
-    /// From there to useful work.
+    /// From there to useful work of all of them.
     pub reconnect: Option<Duration>,
     /// Until nothing is on the way any more; none: not as far as it was looked ahead.
     pub whole: Option<Duration>,
@@ -210,14 +212,13 @@ impl RunAhead<'_> {
         let usual = Account::of(without.core(), until);
         // What comes anyway is no part of what it costs, however far that was looked ahead.
         without.run_to(with.now(), MOST_INPUTS);
-        let incidents: Vec<&Incident> =
-            with.incidents().filter(|i| i.verdict >= self.now).collect();
-        let first = incidents.first();
+        let incidents = caused::incidents(self.incidents(&with), &self.incidents(&without));
+        let course = Course::of(&incidents);
         let heard = with.heard().cloned().unwrap_or_default();
         let anyway = without.heard().cloned().unwrap_or_default();
         let repeated_anyway = without.core().steps_repeated();
         let waited = self.core.homeless();
-        let restarts = heard.started;
+        let restarts = caused::started(&heard.started, &anyway.started);
         Forecast {
             plan: words::plan(act, replies, &incidents),
             waiting: with
@@ -226,9 +227,9 @@ impl RunAhead<'_> {
                 .into_iter()
                 .filter(|id| !waited.contains(id))
                 .collect(),
-            detect: first.map(|i| i.detect()),
-            restart: first.and_then(|i| i.restart()),
-            reconnect: first.and_then(|i| i.reconnect()),
+            detect: course.detect,
+            restart: course.restart,
+            reconnect: course.reconnect,
             whole: whole.map(|at| at.since(self.now)),
             looked,
             stall: compared.then(|| mine.stalls(&usual)),
@@ -249,6 +250,11 @@ impl RunAhead<'_> {
             restarts,
             ..Forecast::default()
         }
+    }
+
+    /// Those that are found from now on.
+    fn incidents<'a>(&self, of: &'a Cluster) -> Vec<&'a Incident> {
+        of.incidents().filter(|i| i.verdict >= self.now).collect()
     }
 
     /// Only what has a part in it.

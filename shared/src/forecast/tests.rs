@@ -143,6 +143,8 @@ fn in_the_middle_of_a_recovery_it_is_looked_ahead_from_there() {
         let said = forecast(&w, kill(Role::Rollout, 1));
         let restarts = set(&said.restarts);
         assert!(restarts.contains(&id(Role::Rollout, 1)), "{said:?}");
+        let gang = restarts.iter().filter(|id| id.role == Role::Trainer);
+        assert_eq!(gang.count(), 0, "it is started anyway: {said:?}");
         assert!(said.whole.is_some(), "{said:?}");
     }
     assert_eq!(

@@ -64,6 +64,10 @@ struct Shared {
     /// Rollouts in the order in which they are given out; the last one for ever.
     rollouts: Mutex<Vec<String>>,
     fenced: Mutex<bool>,
+    /// Links are taken and not answered.
+    silent: Mutex<bool>,
+    /// How many links were asked for.
+    attaches: Mutex<usize>,
     void: Mutex<bool>,
     /// Writes that are acknowledged before nothing is any more, as from a daemon that stopped.
     writes_left: Mutex<Option<usize>>,
@@ -80,6 +84,8 @@ impl FakeHost {
             batches: Mutex::default(),
             rollouts: Mutex::default(),
             fenced: Mutex::default(),
+            silent: Mutex::default(),
+            attaches: Mutex::default(),
             void: Mutex::default(),
             writes_left: Mutex::default(),
         });
@@ -205,6 +211,23 @@ impl FakeHost {
         *self.shared.fenced.lock().unwrap() = true;
     }
 
+    /// Whether links are answered from now on; else they are taken, and nothing follows.
+    pub fn welcome(&self, answers: bool) {
+        *self.shared.silent.lock().unwrap() = !answers;
+    }
+
+    /// Waits until so many links were asked for.
+    pub fn wait_attaches(&self, count: usize) {
+        let deadline = Instant::now() + PATIENCE;
+        while *self.shared.attaches.lock().unwrap() < count {
+            assert!(
+                Instant::now() < deadline,
+                "{count} links within {PATIENCE:?}"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Stores so many more turns and spans; the rest is neither stored nor answered. None: stores all.
     pub fn store_only(&self, writes: Option<usize>) {
         *self.shared.writes_left.lock().unwrap() = writes;
@@ -253,6 +276,11 @@ impl RoleHost for Service {
         &self,
         request: Request<Streaming<RoleMessage>>,
     ) -> Result<Response<Self::AttachStream>, Status> {
+        *self.0.attaches.lock().unwrap() += 1;
+        let silent = *self.0.silent.lock().unwrap();
+        if silent {
+            std::future::pending::<()>().await;
+        }
         if *self.0.fenced.lock().unwrap() {
             return Err(Status::failed_precondition(
                 "incarnation 1 was followed by 2",

@@ -10,7 +10,7 @@ use std::time::Duration;
 pub enum TokenCommand {
     #[command(about = verbs::token_create::VERB.about)]
     Create(CreateTokenArgs),
-    /// Tokens that are good still, and nodes that have a certificate
+    /// Tokens that make nodes still, nodes that have a certificate, and tokens of persons that were taken back
     List,
     #[command(about = verbs::token_revoke::VERB.about)]
     Revoke(RevokeTokenArgs),
@@ -61,7 +61,7 @@ impl CreateTokenArgs {
 #[derive(Clone, Debug, Args)]
 #[group(required = true, multiple = false)]
 pub struct RevokeTokenArgs {
-    /// The token of this id
+    /// The token of this id; a person's is KIND.NAME.END, what the token begins with
     #[arg(value_name = "ID")]
     pub id: Option<String>,
     /// The certificate of this node

@@ -3,7 +3,6 @@ use super::{put, put_json};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use robust_proto::v1::{self, forecast_act::Act};
-use tonic::{Code, Status};
 
 /// Prints it; what would be refused is refused here too.
 pub async fn run(endpoint: &Endpoint, act: Act, json: bool) -> Result<(), CliError> {
@@ -13,8 +12,7 @@ pub async fn run(endpoint: &Endpoint, act: Act, json: bool) -> Result<(), CliErr
         leaves: String::new(),
     };
     let mut client = endpoint.connect().await?;
-    let answer = async { client.forecast(request).await.map_err(explained) };
-    let reply = endpoint.ask(answer).await?;
+    let reply = endpoint.ask(client.forecast(request)).await?;
     if json {
         put_json(&reply)?;
     }
@@ -24,16 +22,6 @@ pub async fn run(endpoint: &Endpoint, act: Act, json: bool) -> Result<(), CliErr
     match json {
         true => Ok(()),
         false => put(&text(&reply)),
-    }
-}
-
-/// A daemon of before there were forecasts does not know the word.
-fn explained(status: Status) -> Status {
-    match status.code() {
-        Code::Unimplemented => Status::failed_precondition(
-            "the daemon is of an earlier build, which tells nothing ahead; nothing was done",
-        ),
-        _ => status,
     }
 }
 
@@ -54,16 +42,5 @@ mod tests {
         };
         let expected = "new processes: rollout-1\nnothing was done\n";
         assert_eq!(text(&reply), expected);
-    }
-
-    #[test]
-    fn an_older_daemon_is_no_fault_of_the_connection() {
-        let older = explained(Status::unimplemented("no such method"));
-        assert_eq!(older.code(), Code::FailedPrecondition);
-        let other = explained(Status::internal("it broke"));
-        assert_eq!(
-            (other.code(), other.message()),
-            (Code::Internal, "it broke")
-        );
     }
 }

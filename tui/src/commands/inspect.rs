@@ -6,14 +6,13 @@ use crate::error::CliError;
 use crate::format::who;
 use crate::inside;
 use crate::paint::Paint;
-use crate::table::Table;
 use robust_proto::v1;
 
 /// Prints what each instance does, as it is found; as JSON all of them at the end.
 pub async fn inspect(endpoint: &Endpoint, args: &InspectArgs, json: bool) -> Result<(), CliError> {
     let mut parts = Vec::new();
     for request in requests(&args.who, args.stacks.word()) {
-        each(endpoint, request, |part| {
+        inside::look(endpoint, request, |part| {
             if json {
                 parts.push(part);
                 return Ok(());
@@ -32,7 +31,7 @@ pub async fn inspect(endpoint: &Endpoint, args: &InspectArgs, json: bool) -> Res
 pub async fn probe(endpoint: &Endpoint, args: &ProbeArgs, json: bool) -> Result<(), CliError> {
     let mut parts = Vec::new();
     for request in requests(&args.who, "probe") {
-        each(endpoint, request, |part| {
+        inside::look(endpoint, request, |part| {
             parts.push(part);
             Ok(())
         })
@@ -41,11 +40,7 @@ pub async fn probe(endpoint: &Endpoint, args: &ProbeArgs, json: bool) -> Result<
     if json {
         put_json(&parts)?;
     } else {
-        let mut table = Table::new(&inside::ANSWERS);
-        for row in parts.iter().flat_map(inside::answers) {
-            table.row(row);
-        }
-        put(&table.render(Paint::stdout()))?;
+        put(&inside::answered(&parts).render(Paint::stdout()))?;
     }
     let silent = parts.iter().filter(|part| !inside::is_well(part));
     let silent: Vec<String> = silent.map(|part| who(&part.role, part.index)).collect();
@@ -74,23 +69,4 @@ fn requests(whom: &[Who], what: &str) -> Vec<v1::InspectRequest> {
         what: what.clone(),
     };
     whom.iter().map(of).collect()
-}
-
-/// Hands over each part as it comes.
-async fn each(
-    endpoint: &Endpoint,
-    request: v1::InspectRequest,
-    mut take: impl FnMut(v1::InspectPart) -> Result<(), CliError>,
-) -> Result<(), CliError> {
-    let mut client = endpoint.connect().await?;
-    let mut parts = endpoint.ask(client.inspect(request)).await?;
-    loop {
-        // Without a time limit of its own: each part has one at the daemon, and whether that is there at all the
-        // connection finds out.
-        match parts.message().await {
-            Ok(Some(part)) => take(part)?,
-            Ok(None) => return Ok(()),
-            Err(status) => return Err(CliError::from_status(&status, &endpoint.place())),
-        }
-    }
 }

@@ -52,11 +52,7 @@ pub async fn run(endpoint: &Endpoint, command: TokenCommand, json: bool) -> Resu
                     );
                     (What::Node(node), words)
                 }
-                (id, None) => {
-                    let id = id.unwrap_or_default();
-                    let words = format!("token {id} makes no node any more\n");
-                    (What::Token(id), words)
-                }
+                (id, None) => of_id(id.unwrap_or_default()),
             };
             let request = v1::RevokeJoinRequest { what: Some(what) };
             let reply = endpoint.ask(client.revoke_join(request)).await?;
@@ -66,6 +62,19 @@ pub async fn run(endpoint: &Endpoint, command: TokenCommand, json: bool) -> Resu
             }
         }
     }
+}
+
+/// What is taken back by this id, and what is said of it. Of a whole token only the id goes to the daemon, which logs it.
+fn of_id(id: String) -> (What, String) {
+    let id = Person::of_token(&id).map_or(id, |person| person.id());
+    let words = match Person::of_id(&id) {
+        Some(_) => format!(
+            "token {id} opens nothing any more: where its holder is connected nothing more is answered; what is \
+             followed there goes on until it is closed\n"
+        ),
+        None => format!("token {id} makes no node any more\n"),
+    };
+    (What::Token(id), words)
 }
 
 /// Makes a person's own token: of the one that all of his kind have, without asking the daemon.
@@ -114,13 +123,14 @@ fn of_person(
     let expires_ms = until_s * 1000;
     if json {
         return put_json(&serde_json::json!({
-            "kind": kind, "name": name, "token": token, "expires_ms": expires_ms,
+            "kind": kind, "name": name, "id": person.id(), "token": token, "expires_ms": expires_ms,
         }));
     }
     let text = format!(
         "{name}'s own until {}; in a file of mode 0600 there:\n  robustctl --connect ADDRESS-OF-LISTEN \
-         --token-file FILE status",
-        moment_of(expires_ms)
+         --token-file FILE status\ntaken back by `robustctl token revoke {}`",
+        moment_of(expires_ms),
+        person.id()
     );
     error::note(&text, json);
     put(&format!("{token}\n"))
@@ -140,6 +150,15 @@ fn use_of(node: &str, created: &v1::CreateJoinTokenReply) -> String {
 }
 
 fn list(all: &v1::ListJoinsReply) -> String {
+    let persons = all.revoked.iter();
+    let persons: String = persons.map(|id| format!("taken back: {id}\n")).collect();
+    match persons.is_empty() {
+        true => of_nodes(all),
+        false => format!("{}\n{persons}", of_nodes(all)),
+    }
+}
+
+fn of_nodes(all: &v1::ListJoinsReply) -> String {
     let tokens = match all.tokens.is_empty() {
         true => "no join token is good now\n".to_owned(),
         false => {

@@ -5,7 +5,6 @@ use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use crate::inside;
 use crate::paint::Paint;
-use crate::table::Table;
 use robust_proto::v1;
 use tokio::sync::mpsc::Sender;
 use tokio_stream::StreamExt as _;
@@ -123,21 +122,16 @@ async fn found_inside(endpoint: &Endpoint, asked: &Asked) -> Result<Vec<String>,
             ..Default::default()
         },
     };
-    let mut client = endpoint.connect().await?;
-    let mut stream = endpoint.ask(client.inspect(request)).await?;
-    let failed = |status: tonic::Status| CliError::from_status(&status, &endpoint.place());
     let mut parts = Vec::new();
-    while let Some(part) = stream.message().await.map_err(failed)? {
+    inside::look(endpoint, request, |part| {
         parts.push(part);
-    }
+        Ok(())
+    })
+    .await?;
     Ok(match asked {
         Asked::Inside { .. } => parts.iter().flat_map(inside::lines).collect(),
         Asked::Answers => {
-            let mut table = Table::new(&inside::ANSWERS);
-            for row in parts.iter().flat_map(inside::answers) {
-                table.row(row);
-            }
-            let text = table.render(Paint::plain());
+            let text = inside::answered(&parts).render(Paint::plain());
             text.lines().map(str::to_owned).collect()
         }
     })

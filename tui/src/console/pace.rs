@@ -6,6 +6,7 @@
 //! The wall time of a step is that from its commit back to the one before, so recoveries between them are in it; a
 //! median lets a few of those pass without moving it. What of the step under way is done already is not counted off.
 use robust_proto::v1;
+use robust_shared::median::median;
 use std::collections::VecDeque;
 
 /// So many steps count.
@@ -49,9 +50,7 @@ impl Pace {
     }
 
     fn median(&self) -> Option<f64> {
-        let mut sorted: Vec<f64> = self.seen.iter().copied().collect();
-        sorted.sort_by(f64::total_cmp);
-        sorted.get(sorted.len() / 2).copied()
+        median(&mut self.seen.iter().copied().collect::<Vec<_>>())
     }
 }
 

@@ -124,7 +124,11 @@ fn a_dry_run_says_what_it_would_bring_and_asks_for_nothing_else() {
     fake.0.lock().unwrap().forecast = None;
     let older = run(dir.path(), &["restart", "task", "--dry-run"]);
     assert_eq!(older.status.code(), Some(4));
-    assert!(err(&older).contains("earlier build"));
+    let said = err(&older);
+    assert!(
+        said.contains("earlier build") && said.contains("upgrade it"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -174,11 +178,20 @@ fn join_tokens_are_made_listed_and_taken_back() {
     assert!(how.contains("5f3c0001"), "{how}");
     text(&["token", "create"]);
     let list = text(&["token", "list"]);
-    for part in ["5f3c0001", "b", "0123456789abcdef", "c", "joined"] {
+    let alice = "operator.alice.4000000000";
+    let parts = ["5f3c0001", "b", "0123456789abcdef", "c", "joined", alice];
+    for part in parts {
         assert!(list.contains(part), "{list}");
     }
     assert!(text(&["token", "revoke", "5f3c0001"]).contains("no node any more"));
     assert!(text(&["token", "revoke", "--node", "c"]).contains("node c is out"));
+    // The secret of a whole token goes nowhere.
+    let whole = format!("{alice}.{}", "ab".repeat(32));
+    for id in [alice, &whole] {
+        let said = text(&["token", "revoke", id]);
+        assert!(said.contains("opens nothing any more"), "{said}");
+        assert!(!said.contains(&whole), "{said}");
+    }
     let asked = fake.0.lock().unwrap().asked.clone();
     assert_eq!(
         asked,
@@ -187,6 +200,8 @@ fn join_tokens_are_made_listed_and_taken_back() {
             "token for ``, 3600 s",
             "Some(Token(\"5f3c0001\"))",
             "Some(Node(\"c\"))",
+            "Some(Token(\"operator.alice.4000000000\"))",
+            "Some(Token(\"operator.alice.4000000000\"))",
         ]
     );
     for wrong in [

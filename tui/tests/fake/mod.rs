@@ -372,6 +372,7 @@ impl Control for Fake {
                 joined: true,
                 until_ms: 1_702_592_000_000,
             }],
+            revoked: vec!["operator.alice.4000000000".to_owned()],
         }))
     }
 

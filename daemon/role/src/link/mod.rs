@@ -9,6 +9,9 @@
 //!        └─ no daemon for `daemon_grace` ─► alone        ended
 //! ```
 //!
+//! A daemon that takes the connection and does not welcome the process in time is asked again over another one
+//! ([`WELCOME_WITHIN`]). It is there, so that no grace passes meanwhile.
+//!
 //! The daemon may be killed and come back; the role goes on meanwhile. Every new link begins with
 //! a Hello of the state at that moment. Then what may have been lost follows once more: answers,
 //! ended pulls and returned trajectories that were not sent, or sent shortly before the break.
@@ -41,6 +44,10 @@ pub use activity::{Busy, Refused};
 pub use client::channel;
 pub use faults::{Deed, Hands, Injected};
 
+/// How long a daemon that took the connection may take to welcome this process, before it is asked again over another
+/// one: one that reads its records first takes seconds, and a question that was lost is never answered.
+pub const WELCOME_WITHIN: Duration = Duration::from_secs(30);
+
 /// Who attaches, and how.
 #[derive(Debug, Clone)]
 pub struct LinkConfig {
@@ -60,6 +67,8 @@ pub struct LinkConfig {
     pub busy: Busy,
     /// How long to go on without any daemon.
     pub daemon_grace: Duration,
+    /// How long one that listens may take to welcome this process: [`WELCOME_WITHIN`].
+    pub welcome_within: Duration,
     /// Ends the process so long after the link, if it has not ended by itself.
     pub end_within: Option<Duration>,
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use robust_proto::v1::role_host_client::RoleHostClient;
 use robust_proto::v1::role_message::Body;
-use robust_proto::v1::{Hello, HostMessage, Pong, RoleMessage, host_message};
+use robust_proto::v1::{Hello, HostMessage, Pong, RoleMessage, Welcome, host_message};
 use tokio::sync::mpsc::{Sender, UnboundedReceiver, UnboundedSender};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
@@ -61,20 +61,21 @@ impl Session<'_> {
         {
             return Broken::Retry("closed before the hello".into());
         }
-        let mut down = match client.attach(ReceiverStream::new(stream)).await {
-            Ok(response) => response.into_inner(),
-            Err(status) => return status.into(),
-        };
-        match down.message().await {
-            Ok(Some(HostMessage {
-                body: Some(host_message::Body::Welcome(welcome)),
-            })) => {
+        let limit = self.config.welcome_within;
+        let welcomed = welcomed(&mut client, ReceiverStream::new(stream));
+        let mut down = match tokio::time::timeout(limit, welcomed).await {
+            Ok(Ok((welcome, down))) => {
                 tracing::info!(daemon = %welcome.daemon_version, epoch = self.epoch.0, "linked");
+                down
             }
-            Ok(Some(_)) => return Broken::Retry("the first message was no welcome".into()),
-            Ok(None) => return Broken::Retry("closed before the welcome".into()),
-            Err(status) => return status.into(),
-        }
+            Ok(Err(broken)) => return broken,
+            Err(_) => {
+                tracing::warn!(
+                    "the daemon did not welcome this process within {limit:?}: it is asked again"
+                );
+                return Broken::Retry("no welcome came in time".into());
+            }
+        };
         self.shared.linked.send_replace(true);
         let broken = match self.replay(&up).await {
             Ok(()) => self.pump(&up, &mut down, events).await,
@@ -204,6 +205,21 @@ impl Session<'_> {
         }
         let closed = |_| Broken::Retry("the connection is closed".into());
         up.send(message(out.body)).await.map_err(closed)
+    }
+}
+
+/// Attaches, and waits for the first word of the daemon.
+async fn welcomed(
+    client: &mut RoleHostClient<Channel>,
+    said: ReceiverStream<RoleMessage>,
+) -> Result<(Welcome, Streaming<HostMessage>), Broken> {
+    let mut down = client.attach(said).await?.into_inner();
+    match down.message().await? {
+        Some(HostMessage {
+            body: Some(host_message::Body::Welcome(welcome)),
+        }) => Ok((welcome, down)),
+        Some(_) => Err(Broken::Retry("the first message was no welcome".into())),
+        None => Err(Broken::Retry("closed before the welcome".into())),
     }
 }
 

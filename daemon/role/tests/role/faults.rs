@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use robust_proto::v1::{Hello, RoleFault};
-use robust_role::{Busy, Deed, Link, LinkConfig};
+use robust_role::{Busy, Deed, Link, LinkConfig, WELCOME_WITHIN};
 use robust_shared::ids::Role;
 use robust_shared::phase::Phase;
 use tokio::runtime::Runtime;
@@ -37,6 +37,7 @@ fn scene(role: Role) -> Scene {
         sample_interval: Duration::from_millis(20),
         busy: Busy::default(),
         daemon_grace: Duration::from_secs(600),
+        welcome_within: WELCOME_WITHIN,
         end_within: None,
     };
     let noted = Arc::clone(&done);

@@ -9,7 +9,7 @@ use robust_proto::v1::call_reply::Result as Answer;
 use robust_proto::v1::host_message::Body as Down;
 use robust_proto::v1::role_message::Body as Up;
 use robust_proto::v1::{Call, CallReply, Hello, Ping, PullDone, RestoreReply, Shutdown};
-use robust_role::{Busy, DaemonEpoch, FromHost, Link, LinkConfig, LinkEnd};
+use robust_role::{Busy, DaemonEpoch, FromHost, Link, LinkConfig, LinkEnd, WELCOME_WITHIN};
 use robust_shared::ids::Role;
 use robust_shared::phase::Phase;
 use tokio::runtime::Runtime;
@@ -18,26 +18,26 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use super::fixture::runtime;
 
 pub fn link(host: &FakeHost, grace: Duration) -> (Runtime, Link, UnboundedReceiver<FromHost>) {
-    busy_link(host, grace, Busy::default())
+    begin(config(host, grace))
 }
 
-fn busy_link(
-    host: &FakeHost,
-    grace: Duration,
-    busy: Busy,
-) -> (Runtime, Link, UnboundedReceiver<FromHost>) {
-    let runtime = runtime();
-    let config = LinkConfig {
+fn config(host: &FakeHost, grace: Duration) -> LinkConfig {
+    LinkConfig {
         socket: host.socket.clone(),
         role: Role::Trainer,
         index: 1,
         incarnation: 7,
         generation: 2,
         sample_interval: Duration::from_millis(20),
-        busy,
+        busy: Busy::default(),
         daemon_grace: grace,
+        welcome_within: WELCOME_WITHIN,
         end_within: None,
-    };
+    }
+}
+
+fn begin(config: LinkConfig) -> (Runtime, Link, UnboundedReceiver<FromHost>) {
+    let runtime = runtime();
     let hello = || Hello {
         step: Some(4),
         ..Default::default()
@@ -120,7 +120,10 @@ fn samples_report_the_processor_time_that_the_role_says() {
     let used = Arc::new(AtomicU64::new(1_000));
     let told = Arc::clone(&used);
     let busy = Busy::told_by(move || Duration::from_secs(told.load(Ordering::Relaxed)));
-    let (_runtime, _link, _inbox) = busy_link(&host, Duration::from_secs(60), busy);
+    let (_runtime, _link, _inbox) = begin(LinkConfig {
+        busy,
+        ..config(&host, Duration::from_secs(60))
+    });
     for seconds in [1_000, 2_000] {
         used.store(seconds, Ordering::Relaxed);
         host.wait("a sample of that time", |_, up| match up {
@@ -177,6 +180,26 @@ fn what_was_said_while_the_daemon_was_away_arrives_after_a_new_hello() {
         (reply, done.version, returned.trajectory),
         (&answer(1), 9, 3)
     );
+}
+
+#[test]
+fn a_daemon_that_takes_the_connection_and_welcomes_nobody_is_asked_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = FakeHost::start(folder.path());
+    host.welcome(false);
+    let (_runtime, link, mut inbox) = begin(LinkConfig {
+        welcome_within: Duration::from_millis(50),
+        ..config(&host, Duration::from_secs(60))
+    });
+    link.returned(3, "why".into(), false);
+    host.wait_attaches(3);
+    assert!(inbox.try_recv().is_err(), "the role goes on");
+    host.welcome(true);
+    host.hello(7);
+    host.wait("what was said meanwhile", |_, up| match up {
+        Up::Returned(returned) if returned.trajectory == 3 => Some(()),
+        _ => None,
+    });
 }
 
 #[test]

@@ -9,7 +9,7 @@ use robust_proto::v1::pull_done::Result as Outcome;
 use robust_proto::v1::role_message::Body as Up;
 use robust_proto::v1::{Hello, PullDone, PullWeights};
 use robust_role::pull::{self, Engine, Puller, Pulling};
-use robust_role::{Busy, Link, LinkConfig, scrub};
+use robust_role::{Busy, Link, LinkConfig, WELCOME_WITHIN, scrub};
 use robust_shared::ids::{Role, WeightVersion};
 use robust_transport::Buffer;
 use robust_weights::{Slots, SwapError};
@@ -72,6 +72,7 @@ fn scene() -> Scene {
         sample_interval: Duration::from_millis(20),
         busy: Busy::default(),
         daemon_grace: Duration::from_secs(600),
+        welcome_within: WELCOME_WITHIN,
         end_within: None,
     };
     let told = (pulling.clone(), Arc::clone(&slots));

@@ -58,16 +58,10 @@ impl Prepared {
     /// For a rank of this job, on a machine that has the memory for one more.
     pub fn new(job: Job, snapshot_dir: &Path) -> Result<Self, StartError> {
         let folder = robust_role::model_folder(&job)?;
-        let config = Qwen3Config::read(&folder.join(CONFIG_FILE))?;
         // Those of the rank that it becomes are there by then.
-        let there = match memory::holds(snapshot_dir) {
-            true => Slots::new(snapshot_dir, 0, job.trainer.ranks).bytes(),
-            false => u64::MAX,
-        };
-        let need = Need::of_trainer(&memory::shape(&config), &job, there);
-        memory::check("a spare of the trainer", need)?;
-        let mut state = TrainState::new(config.clone(), &job, folder)?;
-        state.warm_kernels();
+        let slots = Slots::new(snapshot_dir, 0, job.trainer.ranks);
+        let config = fitting("a spare of the trainer", &job, (snapshot_dir, &slots))?;
+        let state = warm(config.clone(), &job, folder)?;
         Ok(Self { job, config, state })
     }
 }
@@ -91,7 +85,11 @@ pub fn run_with(
     let prepared = prepared.filter(|of| of.job == args.job);
     let config = match &prepared {
         Some(prepared) => prepared.config.clone(),
-        None => fitting(args, folder, &slots)?,
+        None => fitting(
+            "a rank of the trainer",
+            &args.job,
+            (args.snapshot_dir.as_path(), &slots),
+        )?,
     };
     let layout = layout_of(&config);
     stages.end("process");
@@ -101,10 +99,7 @@ pub fn run_with(
         let attaching = scope.spawn(|| attach(args, runtime, &layout));
         let state = match prepared {
             Some(prepared) => Ok(prepared.state),
-            None => TrainState::new(config.clone(), &args.job, folder).map(|mut state| {
-                state.warm_kernels();
-                state
-            }),
+            None => warm(config.clone(), &args.job, folder),
         };
         (
             attaching
@@ -138,17 +133,28 @@ pub fn run_with(
     Ok(serve(&mut rank, &mut attached.inbox))
 }
 
-/// The model's shape, of which a rank fits in here.
-fn fitting(args: &RoleArgs, folder: &Path, slots: &Slots) -> Result<Qwen3Config, StartError> {
-    let config = Qwen3Config::read(&folder.join(CONFIG_FILE))?;
-    let there = match memory::holds(&args.snapshot_dir) {
+/// The model's shape, of which a rank fits in here beside the snapshots that are there.
+fn fitting(
+    who: &'static str,
+    job: &Job,
+    (snapshot_dir, slots): (&Path, &Slots),
+) -> Result<Qwen3Config, StartError> {
+    let config = Qwen3Config::read(&robust_role::model_folder(job)?.join(CONFIG_FILE))?;
+    let there = match memory::holds(snapshot_dir) {
         true => slots.bytes(),
         // Snapshots on a disk take none.
         false => u64::MAX,
     };
-    let need = Need::of_trainer(&memory::shape(&config), &args.job, there);
-    memory::check("a rank of the trainer", need)?;
+    let need = Need::of_trainer(&memory::shape(&config), job, there);
+    memory::check(who, need)?;
     Ok(config)
+}
+
+/// What a rank trains with, its kernels chosen.
+fn warm(config: Qwen3Config, job: &Job, folder: &Path) -> Result<TrainState, StartError> {
+    let mut state = TrainState::new(config, job, folder)?;
+    state.warm_kernels();
+    Ok(state)
 }
 
 struct Attached {

@@ -10,6 +10,7 @@ mod memory;
 mod process;
 mod rollout;
 mod spans;
+mod spare;
 mod swap;
 mod tool;
 mod trainer;

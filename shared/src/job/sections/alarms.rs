@@ -8,7 +8,7 @@ use std::path::PathBuf;
 pub struct Alarms {
     /// An address, `https://HOST/PATH` or `http://HOST/PATH`, to which whoever leads posts a JSON document for each alarm that
     /// is raised or cleared, and for each incident that begins or ends: at least once, so that a receiver drops those whose `id`
-    /// it has. No redirect is followed; what cannot be delivered for ten minutes is dropped.
+    /// it has. While it takes nothing, the newest of each waits. No redirect is followed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub webhook: Option<String>,
     /// A file with a secret of 32 bytes or more, readable by its owner and his group only. With it each document has a header

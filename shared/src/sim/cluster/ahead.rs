@@ -28,7 +28,7 @@ const LOOKS: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug, Default)]
 pub struct Heard {
     replies: BTreeMap<u64, Result<Reply, Refusal>>,
-    /// Places whose processes were started, in order, each once.
+    /// Places whose processes were started, in order and as often as they were.
     pub started: Vec<InstanceId>,
     /// Requests that engines broke off: they go on elsewhere.
     pub moved: u64,
@@ -286,7 +286,7 @@ impl Cluster {
             Output::Reply { ticket, result } => {
                 heard.replies.insert(*ticket, result.clone());
             }
-            Output::Spawn { id, .. } if !heard.started.contains(id) => heard.started.push(*id),
+            Output::Spawn { id, .. } => heard.started.push(*id),
             Output::Dispatch { lease, .. } if *lease > 1 => heard.again += 1,
             Output::Record(Record::Discarded { trajectories }) => {
                 heard.thrown_away += trajectories.len() as u64;

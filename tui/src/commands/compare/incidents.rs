@@ -2,7 +2,7 @@
 use super::Side;
 use super::row::{Row, Section, Unit};
 use robust_proto::v1;
-use robust_shared::figure::median;
+use robust_shared::median::median;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -77,8 +77,8 @@ fn ended(report: &v1::Report, outcome: &str) -> u64 {
 fn parts(a: &[&v1::Incident], b: &[&v1::Incident]) -> Vec<Row> {
     let seconds = |side: &[&v1::Incident], of: fn(&v1::Incident) -> f64| {
         let over = side.iter().filter(|i| i.outcome == "recovered");
-        let times: Vec<f64> = over.map(|i| of(i) / 1e3).filter(|s| *s > 0.0).collect();
-        median(&times)
+        let mut times: Vec<f64> = over.map(|i| of(i) / 1e3).filter(|s| *s > 0.0).collect();
+        median(&mut times)
     };
     let row = |(name, of): Part| Row::new(name, Unit::Seconds, seconds(a, of), seconds(b, of));
     PARTS.map(row).to_vec()
