@@ -5,7 +5,7 @@
 
 Kills, to peers.json beside OUT.json: rank 1 of two is killed (SIGKILL) while both train; the time until both have done a
 step again, and until the first of them has, is taken from the program's own lines, the same for all. It keeps its own
-checkpoint, so robustd has it at level `none`; with torchft the replica that lives goes on alone, and the other takes its
+checkpoint, so robustd has it at level `none`, and once more with warm spares; with torchft the replica that lives goes on alone, and the other takes its
 state from it. Whoever has no step of both within a minute has not recovered, and is started anew. The launchers take turns,
 --round kills each, so that other work on the machine is the same for all.
 Overhead, added to OUT.json: steps that end with `commit` against steps of the same processes that do not, two and two, and
@@ -43,22 +43,47 @@ def spread(values):
 
 class Robustd:
     name = "robustd"
+    level = "none"
+    spares = 0
 
     def __init__(self, binaries):
         self.binaries = binaries
 
     def command(self, folder, steps, keeps, rows):
         """The program as a job of its own."""
-        level = "state" if keeps == "commit" else "none"
+        level = "state" if keeps == "commit" else self.level
         job = folder / "job.toml"
         argv = json.dumps([os.environ["TORCH_PYTHON"], str(LOOP), str(folder), str(steps), keeps, str(rows)])
         # As many deaths as are asked for are no reason to give up.
         text = f'[trainer.command]\nargv = {argv}\nlevel = "{level}"\nenv = {{ PYTHONPATH = "{ROOT}/python/src" }}\n'
-        job.write_text(f"{text}[restart]\nmax = 1000\n[checkpoint]\nevery = 1000\n")
+        job.write_text(f"{text}[restart]\nmax = 1000\nspares = {self.spares}\n[checkpoint]\nevery = 1000\n")
         return [str(self.binaries / "robustd"), "--job", str(job), "--state-dir", str(folder / "state")], {}
 
+    def is_prepared(self, folder):
+        """Whether a spare of each of the two ranks waits, where there are any."""
+        status = [str(self.binaries / "robustctl"), "--state-dir", str(folder / "state"), "status", "--json"]
+        told = subprocess.run(status, capture_output=True, text=True) if self.spares else None
+        if told is None or told.returncode != 0:
+            return told is None
+        return sum(of["ready"] for of in json.loads(told.stdout).get("spares", [])) >= 2 * self.spares
 
-class Torchrun:
+
+class RobustdWithSpares(Robustd):
+    """With a warm spare of each rank: it waits in `attach()`, which the level `phases` is the lowest to promise."""
+
+    name = "robustd_spares"
+    level = "phases"
+    spares = 1
+
+
+class Launcher:
+    """One that keeps nothing ready."""
+
+    def is_prepared(self, folder):
+        return True
+
+
+class Torchrun(Launcher):
     name = "torchrun"
 
     def command(self, folder, steps, keeps, rows):
@@ -66,7 +91,7 @@ class Torchrun:
         return [*launcher, "--max-restarts", "1000", str(LOOP), str(folder), str(steps), keeps, str(rows)], {}
 
 
-class Peer:
+class Peer(Launcher):
     """A launcher that was installed into a folder."""
 
     def __init__(self, packages):
@@ -202,6 +227,8 @@ def one_kill(run):
     seen = [len(run.steps(rank)) for rank in (0, 1)]
     if not run.until("steps", lambda: all(len(run.steps(rank)) >= seen[rank] + 5 for rank in (0, 1))):
         return None, None
+    if not run.until("its spares wait", lambda: run.launcher.is_prepared(run.folder)):
+        return None, None
     victim = int((run.folder / "pid-1").read_text())
     begun = time.time()
     os.kill(victim, signal.SIGKILL)
@@ -271,14 +298,14 @@ def main():
     words.add_argument("--kills", type=int, default=25)
     words.add_argument("--round", type=int, default=5)
     words.add_argument("--runs", type=int, default=3)
-    words.add_argument("--only", type=lambda text: text.split(","), help="launchers, of robustd, torchrun, nvrx, ray and torchft")
+    words.add_argument("--only", type=lambda text: text.split(","), help="launchers, of robustd, robustd_spares, torchrun, nvrx, ray and torchft")
     args = words.parse_args()
     if "TORCH_PYTHON" not in os.environ:
         sys.exit("bench_launchers: error: TORCH_PYTHON is not set; run it by scripts/torch.sh --run")
     robustd, before = Robustd(args.binaries.resolve()), os.getloadavg()[0]
     args.out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="robust-peers.") as packages:
-        launchers = [robustd, Torchrun(), *peers(Path(packages))]
+        launchers = [robustd, RobustdWithSpares(robustd.binaries), Torchrun(), *peers(Path(packages))]
         launchers = [launcher for launcher in launchers if not args.only or launcher.name in args.only]
         found = {"launchers": killed(launchers, args.kills, args.round), "versions": versions()}
     found["load"] = [round(before, 1), round(os.getloadavg()[0], 1)]
