@@ -11,7 +11,7 @@ use crate::machine::load;
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_shared::core::Core;
-use robust_shared::sim::stream::Stream;
+use robust_sim::stream::Stream;
 use serde::Serialize;
 use std::time::Instant;
 
