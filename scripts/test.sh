@@ -12,7 +12,7 @@ slow=$(grep -v '^#' scripts/slow_tests | paste -sd'|')
 
 skips=$(mktemp -d)
 export ROBUST_SKIPS="$skips"   # tests/needs writes there
-# The fault search looks at seeds that no commit had before (shared/tests/fresh).
+# The fault search looks at seeds that no commit had before (shared/sim/tests/fresh).
 commit=$(git log -1 --format=%ct 2>/dev/null || echo 3000)
 export ROBUST_FRESH_SEEDS=${ROBUST_FRESH_SEEDS:-${commit}000}
 left_out=
@@ -31,7 +31,7 @@ export NEXTEST_TEST_THREADS=${NEXTEST_TEST_THREADS:-$(($(nproc) + 1))}
 
 if ! cargo nextest --version >/dev/null 2>&1; then
   cargo test --locked --workspace "$@"
-  cargo test --locked -p robust-shared --features mutations seeded_bug
+  cargo test --locked -p robust-sim --features mutations seeded_bug
   exit
 fi
 
@@ -52,4 +52,4 @@ case $SLOW in
 esac
 [ "$code" = 0 ] || exit "$code"
 # Once more with seeded bugs in the core: the fault search must find each of them.
-cargo nextest run --locked -p robust-shared --features mutations seeded_bug
+cargo nextest run --locked -p robust-sim --features mutations seeded_bug

@@ -1,7 +1,7 @@
 //! The domain of RobustRL: everything that decides, nothing that acts.
 //!
 //! No I/O, no clock, no randomness, no async: time comes in as [`time::Time`], effects leave as
-//! values. `robustd` drives [`core::Core`] with real processes; a simulator can drive the same type.
+//! values. `robustd` drives [`core::Core`] with real processes; the simulator (`robust_sim`) drives the same type.
 //!
 //! # Invariants
 //! - **I-1** At most one trainer generation is alive; effects of an older generation or incarnation
@@ -30,7 +30,6 @@ pub mod ettr;
 pub mod fault;
 pub mod figure;
 pub mod footprint;
-pub mod forecast;
 #[cfg(test)]
 mod forge;
 pub mod grpo;
@@ -49,7 +48,6 @@ pub mod printable;
 pub mod promises;
 pub mod replicas;
 pub mod service;
-pub mod sim;
 pub mod spare;
 pub mod time;
 pub mod trial;

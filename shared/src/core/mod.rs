@@ -44,6 +44,8 @@ mod effects;
 mod entries;
 mod gang;
 mod input;
+#[cfg(any(test, feature = "inspect"))]
+pub mod inspect;
 mod mutation;
 mod ops;
 mod output;

@@ -184,7 +184,7 @@ impl State {
     }
 
     /// The life that runs in the slot in which this one ran before it.
-    pub(crate) fn successor(&self, life: Incarnation) -> Option<Incarnation> {
+    pub fn successor(&self, life: Incarnation) -> Option<Incarnation> {
         self.roster.instances().successor(life)
     }
 

@@ -124,6 +124,15 @@ const KNOWN: &[Known] = &[
 /// below them, and the crate's top gives each its work.
 const APART: &[(&str, &str, &str)] = &[("tui", "commands", "console")];
 
+/// Members that are built without another one, however far below it would be: what is only simulated is in no program that
+/// runs jobs.
+const WITHOUT: &[(&str, &str)] = &[
+    ("daemon", "robust-sim"),
+    ("daemon/worker", "robust-sim"),
+    ("daemon/shim", "robust-sim"),
+    ("shared", "robust-ahead"),
+];
+
 /// The workspace's members, as its `Cargo.toml` lists them.
 fn members(workspace: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(workspace.join("Cargo.toml")).unwrap();
@@ -131,6 +140,32 @@ fn members(workspace: &Path) -> Vec<String> {
     let members = manifest["workspace"]["members"].as_array().unwrap();
     let names = members.iter().map(|m| m.as_str().unwrap().to_owned());
     names.collect()
+}
+
+fn manifest(workspace: &Path, member: &str) -> toml::Table {
+    let path = workspace.join(member).join("Cargo.toml");
+    std::fs::read_to_string(path).unwrap().parse().unwrap()
+}
+
+/// The packages that a member is built with, tests aside: those of the workspace, and what they name themselves.
+fn built_with(workspace: &Path, member: &str) -> BTreeSet<String> {
+    let manifests: Vec<toml::Table> = members(workspace)
+        .iter()
+        .map(|member| manifest(workspace, member))
+        .collect();
+    let name = |m: &toml::Table| m["package"]["name"].as_str().unwrap().to_owned();
+    let mut open = vec![name(&manifest(workspace, member))];
+    let mut found = BTreeSet::new();
+    while let Some(package) = open.pop() {
+        let own = manifests.iter().find(|m| name(m) == package);
+        let uses = own.and_then(|m| m.get("dependencies")?.as_table());
+        for used in uses.into_iter().flat_map(toml::Table::keys) {
+            if found.insert(used.clone()) {
+                open.push(used.clone());
+            }
+        }
+    }
+    found
 }
 
 /// The files at which the compiler begins to read a member.
@@ -195,6 +230,20 @@ fn rooms_that_are_to_be_apart_import_each_other_neither_way() {
             let edge = ((*from).to_owned(), (*to).to_owned());
             assert!(!uses.contains(to), "{member}: {}", graph.lines(&edge));
         }
+    }
+}
+
+#[test]
+fn the_simulator_is_in_no_program_that_runs_jobs() {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let workspace = workspace.canonicalize().unwrap();
+    assert!(built_with(&workspace, "tui").contains("robust-ahead"));
+    for (member, package) in WITHOUT {
+        let found = built_with(&workspace, member);
+        assert!(
+            !found.contains(*package),
+            "{member} is built with {package}"
+        );
     }
 }
 

@@ -7,7 +7,7 @@
 use crate::goals::{put_json, write};
 use crate::machine::{load, loads};
 use robust_shared::core::Core;
-use robust_shared::sim::stream::Stream;
+use robust_sim::stream::Stream;
 use robustctl::measuring::{CliError, Paint, Table, put};
 use serde::Serialize;
 use std::path::PathBuf;

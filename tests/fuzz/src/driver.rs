@@ -8,8 +8,8 @@ use robust_shared::core::{
     Core, CoreConfig, Entries, Entry, EntryKey, GangEvent, Input, Output, Record, StepMetrics,
 };
 use robust_shared::ids::{Generation, Incarnation, Role, Step, TrajectoryId, WeightVersion};
-use robust_shared::sim::faults::Schedule;
 use robust_shared::time::Time;
+use robust_sim::faults::Schedule;
 
 use crate::Bytes;
 use crate::answers::answers;

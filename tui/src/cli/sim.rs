@@ -1,7 +1,7 @@
 //! Options of `sim` and of what is below it.
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
-use robust_shared::sim::paper::STEPS;
-use robust_shared::sim::trace;
+use robust_sim::paper::STEPS;
+use robust_sim::trace;
 use std::path::PathBuf;
 
 /// Options of `sim`.

@@ -95,7 +95,7 @@ impl Blame {
 
 impl CoreConfig {
     /// Engines that one trajectory may take along; 0: any number.
-    pub(crate) fn poison_after(&self) -> usize {
+    pub fn poison_after(&self) -> usize {
         match self.rules.is_off(&RULE) {
             true => 0,
             false => self.rules.poison.engines.get() as usize,

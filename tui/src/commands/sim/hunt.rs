@@ -7,8 +7,8 @@
 //! ```
 //! A thread may be ahead of the seed at which the search ends; what it found there is dropped.
 use robust_shared::core::Cell;
-use robust_shared::sim::coverage::Coverage;
-use robust_shared::sim::world::Violation;
+use robust_sim::coverage::Coverage;
+use robust_sim::world::Violation;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

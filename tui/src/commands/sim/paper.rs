@@ -6,7 +6,7 @@ use crate::paint::Paint;
 use crate::table::Table;
 use indicatif::ProgressBar;
 use robust_shared::job::Mode;
-use robust_shared::sim::paper::{
+use robust_sim::paper::{
     self, CLAIMS, CONSTANTS, Constant, Row, Scenario, Source, Triple, VARIANTS, WORKLOADS,
 };
 use serde::Serialize;

@@ -5,8 +5,8 @@ use crate::commands::{put, put_json};
 use crate::error::CliError;
 use crate::paint::Paint;
 use crate::table::Table;
-use robust_shared::sim::scale::{FAULTS, Scale, Summary};
-use robust_shared::sim::stream::Stream;
+use robust_sim::scale::{FAULTS, Scale, Summary};
+use robust_sim::stream::Stream;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 

@@ -7,7 +7,7 @@ use crate::paint::Paint;
 use crate::table::Table;
 use indicatif::ProgressBar;
 use robust_shared::core::Policy;
-use robust_shared::sim::trace::{self, Mapping, Mix, Setup, Summary, Trace};
+use robust_sim::trace::{self, Mapping, Mix, Setup, Summary, Trace};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;

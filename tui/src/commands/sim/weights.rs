@@ -4,10 +4,8 @@ use crate::commands::{put, put_json};
 use crate::error::CliError;
 use crate::paint::Paint;
 use crate::table::Table;
-use robust_shared::sim::weights::model::QWEN3_235B;
-use robust_shared::sim::weights::{
-    Assumption, Experiment, Machines, Method, Outcome, SimError, paper_s,
-};
+use robust_sim::weights::model::QWEN3_235B;
+use robust_sim::weights::{Assumption, Experiment, Machines, Method, Outcome, SimError, paper_s};
 use serde::Serialize;
 use std::time::Instant;
 

@@ -107,7 +107,7 @@ impl Routes {
     }
 
     /// One of the requests that a rollout serves.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "inspect"))]
     pub fn of(&self, rollout: Incarnation) -> Option<u64> {
         self.of_rollout.get(&rollout)?.first().copied()
     }
