@@ -4,8 +4,8 @@ use super::coverage::{Coverage, cells, named, unreachable};
 use super::faults::Schedule;
 use super::fixture::Fixture;
 use super::{search, shrink};
-use crate::core::{CELL_TABLES, Cell};
-use crate::verbs::{self, Searched, Verb};
+use robust_shared::core::{CELL_TABLES, Cell};
+use robust_shared::verbs::{self, Searched, Verb};
 
 fn hold(seeds: std::ops::Range<u64>) {
     for seed in seeds {
