@@ -1,6 +1,9 @@
 //! What an operator can have done, what it means, and what must be typed before it happens.
 mod ahead;
 mod meaning;
+mod several;
+
+pub use several::Several;
 
 use super::job::Job;
 use crate::format::who;
@@ -68,6 +71,8 @@ pub enum Act {
         /// A line.
         text: String,
     },
+    /// Several of a kind, one after the other.
+    Several(Several),
     /// End job and daemon.
     Stop,
 }
@@ -230,6 +235,7 @@ impl Act {
             Act::Scale { role, from, to } => format!("Scale {role} from {from} to {to}?"),
             Act::Update { role, .. } => format!("Update {role}?"),
             Act::Note { incident, .. } => format!("Note this on incident {incident}?"),
+            Act::Several(several) => several.question().to_owned(),
             Act::Stop => "End the job?".to_owned(),
         }
     }
@@ -252,6 +258,7 @@ impl Act {
             Act::Scale { .. } => "scale",
             Act::Update { .. } => "update",
             Act::Note { .. } => "note it",
+            Act::Several(several) => several.verb(),
             Act::Stop => "end the job",
         }
     }
@@ -281,6 +288,7 @@ impl Act {
             }
             Act::Scale { role, from, to } if to < from => Some(role.clone()),
             Act::Update { role, .. } if role == "trainer" => Some(role.clone()),
+            Act::Several(several) => several.needs(job),
             _ => None,
         }
     }

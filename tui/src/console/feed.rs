@@ -1,7 +1,8 @@
 //! The connection to the daemon: turns its streams into events until one ends.
-use super::act::{Act, Strike, Whole};
+use super::act::{Act, Strike};
 use super::event::{Asked, Event};
-use crate::endpoint::Endpoint;
+use super::several::{self, Answers};
+use crate::endpoint::{Client, Endpoint};
 use crate::error::CliError;
 use crate::format::who;
 use crate::inside;
@@ -113,43 +114,96 @@ pub async fn look_inside(endpoint: Endpoint, asked: Asked, to: Sender<Event>) {
 }
 
 async fn found_inside(endpoint: &Endpoint, asked: &Asked) -> Result<Vec<String>, CliError> {
-    let request = match asked {
-        Asked::Inside { role, index } => v1::InspectRequest {
-            role: role.clone(),
-            index: Some(*index),
-            what: "stacks".to_owned(),
-        },
-        Asked::Answers => v1::InspectRequest {
-            what: "probe".to_owned(),
-            ..Default::default()
-        },
+    let stacks = |role: &String, index: u32| v1::InspectRequest {
+        role: role.clone(),
+        index: Some(index),
+        what: "stacks".to_owned(),
     };
     let mut client = endpoint.connect().await?;
+    match asked {
+        Asked::Inside { role, index } => {
+            let parts = inspected(endpoint, &mut client, stacks(role, *index)).await?;
+            Ok(parts.iter().flat_map(inside::lines).collect())
+        }
+        Asked::InsideOf(whom) => {
+            let mut lines = Vec::new();
+            for (role, index) in whom {
+                // What one does not show, the others do.
+                match inspected(endpoint, &mut client, stacks(role, *index)).await {
+                    Ok(parts) => lines.extend(parts.iter().flat_map(inside::lines)),
+                    Err(e) if e.is_lost() => return Err(e),
+                    Err(e) => lines.push(format!("{}: {e}", who(role, *index))),
+                }
+            }
+            Ok(lines)
+        }
+        Asked::Answers => {
+            let request = v1::InspectRequest {
+                what: "probe".to_owned(),
+                ..Default::default()
+            };
+            let parts = inspected(endpoint, &mut client, request).await?;
+            let mut table = Table::new(&inside::ANSWERS);
+            for row in parts.iter().flat_map(inside::answers) {
+                table.row(row);
+            }
+            let text = table.render(Paint::plain());
+            Ok(text.lines().map(str::to_owned).collect())
+        }
+    }
+}
+
+async fn inspected(
+    endpoint: &Endpoint,
+    client: &mut Client,
+    request: v1::InspectRequest,
+) -> Result<Vec<v1::InspectPart>, CliError> {
     let mut stream = endpoint.ask(client.inspect(request)).await?;
     let failed = |status: tonic::Status| CliError::from_status(&status, &endpoint.place());
     let mut parts = Vec::new();
     while let Some(part) = stream.message().await.map_err(failed)? {
         parts.push(part);
     }
-    Ok(match asked {
-        Asked::Inside { .. } => parts.iter().flat_map(inside::lines).collect(),
-        Asked::Answers => {
-            let mut table = Table::new(&inside::ANSWERS);
-            for row in parts.iter().flat_map(inside::answers) {
-                table.row(row);
-            }
-            let text = table.render(Paint::plain());
-            text.lines().map(str::to_owned).collect()
+    Ok(parts)
+}
+
+/// Has the daemon do what the operator confirmed; the answer is a sentence, and of several acts what came of each.
+pub async fn act(endpoint: Endpoint, act: Act, to: Sender<Event>) {
+    let told = match connected(&endpoint, act).await {
+        Ok(told) => told,
+        Err(e) => Event::Answered(Err(e.to_string())),
+    };
+    let _ = to.send(told).await;
+}
+
+async fn connected(endpoint: &Endpoint, act: Act) -> Result<Event, CliError> {
+    let mut client = endpoint.connect().await?;
+    Ok(match act {
+        Act::Several(several) => {
+            let answers = several::ask(endpoint, &mut client, several.verb(), several.acts()).await;
+            Event::AnsweredAll(Box::new(answers))
+        }
+        Act::Drain { node, whom } => {
+            let answers = several::drain(endpoint, &mut client, &node, whom).await?;
+            of_drain(&node, answers)
+        }
+        act => {
+            let answer = carry_out(endpoint, &mut client, act).await;
+            Event::Answered(answer.map_err(|e| e.to_string()))
         }
     })
 }
 
-/// Has the daemon do what the operator confirmed; the answer is a sentence.
-pub async fn act(endpoint: Endpoint, act: Act, to: Sender<Event>) {
-    let answer = carry_out(&endpoint, act).await;
-    let _ = to
-        .send(Event::Answered(answer.map_err(|e| e.to_string())))
-        .await;
+/// A drain in which nobody was refused is a sentence.
+fn of_drain(node: &str, answers: Answers) -> Event {
+    match answers.is_good() {
+        true => {
+            let all = answers.accepted();
+            let text = format!("{node} is cordoned; {all} of its instances get new places");
+            Event::Answered(Ok(text))
+        }
+        false => Event::AnsweredAll(Box::new(answers)),
+    }
 }
 
 /// Asks what an act would bring. Nothing comes where nobody can say it, as of a daemon of an earlier build: the
@@ -168,8 +222,12 @@ pub async fn foresee(endpoint: Endpoint, act: Act, to: Sender<Event>) {
     }
 }
 
-async fn carry_out(endpoint: &Endpoint, act: Act) -> Result<String, CliError> {
-    let mut client = endpoint.connect().await?;
+/// Asks for one act; what came of it, as a sentence. Those of several parts are asked for in [`several`].
+pub(super) async fn carry_out(
+    endpoint: &Endpoint,
+    client: &mut Client,
+    act: Act,
+) -> Result<String, CliError> {
     match act {
         Act::Strike(strike) => {
             let done = endpoint.ask(client.inject(strike.request())).await?;
@@ -215,7 +273,10 @@ async fn carry_out(endpoint: &Endpoint, act: Act) -> Result<String, CliError> {
                 false => format!("{node} may be used again"),
             })
         }
-        Act::Drain { node, whom } => drain(endpoint, node, whom).await,
+        Act::Drain { .. } | Act::Several(_) => {
+            let text = "several acts are asked for one by one".to_owned();
+            Err(CliError::Failed(text))
+        }
         Act::Restore(v1::Slot { node, pool, index }) => {
             let words = format!("slot {index} of pool {pool} on {node} is there again");
             let request = v1::RestoreSlotRequest { node, pool, index };
@@ -266,23 +327,4 @@ fn struck(strike: &Strike, done: &v1::InjectReply) -> String {
         ),
         None => format!("{whom} is {}{life}", strike.fault.done()),
     }
-}
-
-/// Nothing new on a node, then new places for what runs there. One that is refused ends it.
-async fn drain(endpoint: &Endpoint, node: String, whom: Vec<Whole>) -> Result<String, CliError> {
-    let mut client = endpoint.connect().await?;
-    let out = true;
-    let request = v1::CordonRequest { node, out };
-    let node = endpoint.ask(client.cordon(request)).await?.node;
-    let all = whom.len();
-    for (done, whole) in whom.iter().enumerate() {
-        if let Err(e) = endpoint.ask(client.restart(whole.request())).await {
-            let who = whole.name();
-            let text = format!("{node} is cordoned, {done} of {all} moved; {who}: {e}");
-            return Err(CliError::Failed(text));
-        }
-    }
-    Ok(format!(
-        "{node} is cordoned; {all} of its instances get new places"
-    ))
 }

@@ -41,6 +41,7 @@ mod replay;
 mod runner;
 mod screen;
 mod screens;
+mod several;
 mod state;
 mod steps;
 mod stored;

@@ -32,6 +32,8 @@ impl Act {
                 role: role.clone(),
                 count: *to,
             })],
+            // The daemon may refuse some of several, and others wait for those before them.
+            Act::Several(_) => return None,
             Act::Disarm(_) | Act::Update { .. } | Act::Note { .. } | Act::Stop => return None,
         };
         let act = |act| v1::ForecastAct { act: Some(act) };

@@ -23,6 +23,7 @@ mod sight;
 pub use common::Common;
 pub use sight::{Link, Settings, Sight};
 
+use super::dialogs::told::Told;
 use super::event::{Action, Event, Quit};
 use super::names::ScreenId;
 use super::screen::{Effect, Input, Screen};
@@ -60,6 +61,8 @@ pub struct State {
     dialog: Option<Box<dyn Screen>>,
     /// The answer to the last action.
     notice: Option<Notice>,
+    /// What came of several acts and is to be told, once no dialog is in its way.
+    told: Option<Told>,
 }
 
 impl State {
@@ -74,6 +77,7 @@ impl State {
             screens: Screens::default(),
             dialog: None,
             notice: None,
+            told: None,
         }
     }
 
@@ -123,6 +127,13 @@ impl State {
             Event::Answered(answer) => {
                 let good = answer.is_ok();
                 self.notify(answer.unwrap_or_else(|e| e), good);
+            }
+            Event::AnsweredAll(answers) => {
+                self.notify(answers.summary(), answers.is_good());
+                if !answers.is_good() {
+                    self.told = Some(Told::of(&answers));
+                    self.tell_what_came();
+                }
             }
             // Of a dialog, whichever screen lies under it.
             news @ (Event::LookedInside { .. } | Event::Foreseen { .. }) => {
@@ -235,6 +246,16 @@ impl State {
                 }
             }
         }
+        self.tell_what_came();
         actions
+    }
+
+    /// A question that is open is answered first.
+    fn tell_what_came(&mut self) {
+        if self.dialog.is_none()
+            && let Some(told) = self.told.take()
+        {
+            self.dialog = Some(Box::new(told));
+        }
     }
 }
