@@ -5,6 +5,7 @@ mod bench;
 mod ca;
 mod ca_site;
 mod ckpt;
+mod contexts;
 mod control;
 mod doctor;
 mod drill;
@@ -48,6 +49,11 @@ pub async fn run(args: Args) -> Result<(), CliError> {
     }
     if let Command::Man(man) = &command {
         return man::run(man);
+    }
+    if let Command::Status(args) = &command
+        && let Some(names) = &args.contexts
+    {
+        return contexts::status(names, &global).await;
     }
     let global = global.in_context()?;
     if let Command::Rules(RulesArgs {

@@ -33,7 +33,6 @@ mod key;
 mod line;
 mod logs;
 mod names;
-mod pace;
 mod picture;
 mod reading;
 mod record;
