@@ -135,9 +135,10 @@ impl Row {
     pub fn care(&self) -> Care {
         match (&self.away, &self.job) {
             (_, Some(job)) if job.state == "failed" => Care::Failed,
+            // Its daemon may have ended with it.
+            (_, Some(job)) if is_over(&job.state) => Care::Over,
             (Some(_), _) => Care::Away,
             (None, None) => Care::Asked,
-            (None, Some(job)) if is_over(&job.state) => Care::Over,
             (None, Some(job)) if job.alarms > 0 => Care::Alarmed,
             (None, Some(job)) => match job.state.as_str() {
                 "running" => Care::Runs,
@@ -150,6 +151,7 @@ impl Row {
     /// Its state in a word.
     pub fn state(&self) -> &str {
         match (&self.away, &self.job) {
+            (_, Some(job)) if is_over(&job.state) => &job.state,
             (Some(_), _) => "away",
             (None, None) => "asked",
             (None, Some(job)) => &job.state,

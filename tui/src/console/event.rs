@@ -227,6 +227,8 @@ pub enum Action {
     RunDrill(PathBuf),
     /// End the one that runs.
     EndDrill,
+    /// Show the jobs of all contexts over this console.
+    ShowJobs,
     /// Steer the recording.
     Play(Play),
     /// Ring the terminal's bell, and have it notify with these words.

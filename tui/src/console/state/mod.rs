@@ -20,6 +20,7 @@ mod offers;
 mod phases;
 mod sight;
 
+pub use bell::Bell;
 pub use common::Common;
 pub use sight::{Link, Settings, Sight};
 
@@ -29,7 +30,6 @@ use super::names::ScreenId;
 use super::screen::{Effect, Input, Screen};
 use super::screens::{Screens, instances};
 use super::ui::Drawn;
-use bell::Bell;
 use connection::Connection;
 use phases::Phases;
 
@@ -61,6 +61,8 @@ pub struct State {
     dialog: Option<Box<dyn Screen>>,
     /// The answer to the last action.
     notice: Option<Notice>,
+    /// Esc, where it ends nothing, goes to the jobs of all contexts.
+    beside: bool,
     /// What came of several acts and is to be told, once no dialog is in its way.
     told: Option<Told>,
 }
@@ -77,6 +79,7 @@ impl State {
             screens: Screens::default(),
             dialog: None,
             notice: None,
+            beside: false,
             told: None,
         }
     }
@@ -178,6 +181,16 @@ impl State {
     /// The screen that is on top.
     pub fn screen(&self) -> &dyn Screen {
         self.screens.get(self.shown)
+    }
+
+    /// Whether the console is left when the job is over.
+    pub fn ends_with_job(&self) -> bool {
+        self.connection.ends_with_job()
+    }
+
+    /// From now on Esc goes to the jobs of all contexts, where it ends nothing.
+    pub fn lies_beside(&mut self) {
+        self.beside = true;
     }
 
     /// What lies over it.
