@@ -4,6 +4,7 @@ mod acts;
 mod alone;
 mod authority;
 mod boards;
+mod contexts;
 mod control;
 mod doctor;
 mod errors;
