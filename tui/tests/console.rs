@@ -476,3 +476,34 @@ fn the_jobs_of_all_contexts_lead_to_a_console_and_back() {
     let screen = terminal.wait("code 0");
     assert!(screen.contains("arith: running at step 13/40"), "{screen}");
 }
+
+#[test]
+fn marked_instances_are_restarted_one_after_the_other_and_who_is_refused_is_told() {
+    if !has_tmux() {
+        return;
+    }
+    let (dir, fake, _server) = daemon(Book {
+        status: status(),
+        // The restart before is under way for a moment.
+        busy: 2,
+        ..Default::default()
+    });
+    let terminal = open((100, 30), &console(dir.path(), ""));
+    terminal.wait("trainer-0");
+    terminal.text("j  ");
+    terminal.wait("2 marked (Esc)");
+    terminal.text("R");
+    let screen = terminal.wait("Restart 2 instances?");
+    assert!(screen.contains("rollout-0, rollout-1."), "{screen}");
+    terminal.text("y");
+    terminal.wait("restart: all 2 were accepted");
+    let asked = fake.0.lock().unwrap().asked.clone();
+    assert_eq!(asked, ["restart rollout-0", "restart rollout-1"]);
+    // Nobody strikes: each refusal has its reason.
+    terminal.text("K");
+    terminal.wait("Kill 2 instances?");
+    terminal.text("y");
+    let screen = terminal.wait("What came of it");
+    assert!(screen.contains("kill: 0 of 2 were accepted"), "{screen}");
+    assert!(screen.contains("rollout-1: refused: "), "{screen}");
+}

@@ -24,7 +24,7 @@ const KEYS: [(&str, &str); 8] = [
     ("Esc", "back"),
     ("/", "filter"),
     ("< >", "sort"),
-    ("w", "worst first, or by name"),
+    ("w", "order"),
     ("r", "reach"),
     ("q", "quit"),
 ];
@@ -204,10 +204,12 @@ fn draw_keys(jobs: &Jobs, look: Look, area: Rect, buf: &mut Buffer) {
         let text = format!("filter: {} (Esc)   ", look.fit(jobs.table.filter(), 20));
         spans.push(Span::styled(text, look.tone(Tone::Warn)));
     }
-    let keys = KEYS.into_iter().filter(|(key, _)| jobs.below || *key != "Esc");
+    let keys = KEYS
+        .into_iter()
+        .filter(|(key, _)| jobs.below || *key != "Esc");
     for (key, does) in keys {
         spans.push(Span::styled(key, look.strong().patch(look.accent())));
-        spans.push(Span::styled(format!(" {does}   "), look.faint()));
+        spans.push(Span::styled(format!(" {does}  "), look.faint()));
     }
     put(buf, area, 0, Line::from(spans));
 }

@@ -134,7 +134,13 @@ impl Screen for Timeline {
             } else {
                 Style::new()
             };
-            let mark = |is: bool, fine, plain| if is { common.look.glyph(fine, plain) } else { " " };
+            let mark = |is: bool, fine, plain| {
+                if is {
+                    common.look.glyph(fine, plain)
+                } else {
+                    " "
+                }
+            };
             let marked = mark(table.is_marked(role), "◆", "*");
             let name = format!(
                 "{}{marked}{:<10}",

@@ -64,6 +64,7 @@ impl State {
             }
             KeyCode::Tab => Some(self.show(self.shown.next(1))),
             KeyCode::BackTab => Some(self.show(self.shown.next(-1))),
+            KeyCode::Char('J') => Some(vec![Action::ShowJobs]),
             KeyCode::Char('r') if self.is_reached_for().is_ok() => Some(vec![self.reconnect()]),
             KeyCode::Char(c) => {
                 if let Some(screen) = ScreenId::of_key(c) {
@@ -72,7 +73,6 @@ impl State {
                 let play = self.common.playback.and_then(|_| play_key(c))?;
                 Some(vec![Action::Play(play)])
             }
-            KeyCode::Char('J') => Some(vec![Action::ShowJobs]),
             KeyCode::Esc if self.beside && !self.ends_with_esc() => Some(vec![Action::ShowJobs]),
             KeyCode::Esc if self.shown != ScreenId::Roles => {
                 let roles = self.screens.get_mut(ScreenId::Roles);
