@@ -192,7 +192,7 @@ fn cells_are_marked_too() {
     let _ = play(&mut state, typed("j "));
     let text = screen(&state, 80, 24);
     assert!(
-        text.contains("1 marked (Esc)") && text.contains(", marked"),
+        text.contains("1 marked (Esc)") && text.contains("\n◆rollout-0  "),
         "{text}"
     );
     let actions = play(&mut state, typed("l Hy"));

@@ -50,11 +50,11 @@ impl Fleet {
         let (_, inner) = split(inner, scene.field.lines());
         let (cursor, inner) = split(inner, CURSOR);
         if let Some(row) = chosen {
-            let mut line = who_it_is(&scene, row, look);
-            if marked(&row) {
-                line.push_span(Span::styled(", marked", look.strong()));
+            put(buf, cursor, 0, who_it_is(&scene, row, look));
+            if marked(&row) && cursor.height > 0 {
+                let mark = look.glyph("◆", "*");
+                buf.set_string(cursor.x, cursor.y, mark, look.strong());
             }
-            put(buf, cursor, 0, line);
             let text = format!(" {}", about(&scene, row, at));
             let text = look.fit(&text, usize::from(cursor.width));
             put(buf, cursor, 1, Line::styled(text, look.faint()));
