@@ -40,6 +40,14 @@ pub fn open(act: Act, sight: &Sight) -> Effect {
     }
 }
 
+/// Asks before all of them are done; where there is none, this is said.
+pub fn open_all(acts: Vec<Act>, none: impl Into<String>, sight: &Sight) -> Effect {
+    match Act::all(acts) {
+        Some(act) => open(act, sight),
+        None => Effect::refuse(none),
+    }
+}
+
 impl Ask {
     fn new(mut act: Act, job: &Job) -> Ask {
         let needs = act.needs(job);

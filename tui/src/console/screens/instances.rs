@@ -34,6 +34,9 @@ const RESTART: Key = of(
     "restart the selected instance, without a fault",
 );
 
+/// Said where nothing is to be asked.
+const NOTHING: &str = "there is nothing to do";
+
 /// So many are looked into together at most: each is asked after the one before.
 const LOOKED_INTO: usize = 8;
 
@@ -130,7 +133,10 @@ pub fn on_key(key: char, common: &Common) -> Vec<Effect> {
         'L' => strike(&Fault::LoseSlot, &whom, common),
         'I' => menu::open(lives(&whom), first.node.clone(), common),
         'D' => disarm(&whom, common),
-        'R' => ask_all(once_a_gang(&whom).map(Act::Restart).collect(), common),
+        'R' => {
+            let restarts = once_a_gang(&whom).map(Act::Restart).collect();
+            ask::open_all(restarts, NOTHING, common)
+        }
         'Q' => turn_traffic(&whom, common),
         'S' => {
             let all = common.job.roles().iter();
@@ -150,14 +156,6 @@ pub fn on_key(key: char, common: &Common) -> Vec<Effect> {
     }]
 }
 
-/// Asks about all of them at once.
-fn ask_all(acts: Vec<Act>, sight: &Sight) -> Effect {
-    match Act::all(acts) {
-        Some(act) => ask::open(act, sight),
-        None => Effect::refuse("there is nothing to do"),
-    }
-}
-
 fn lives(whom: &[&RoleStatus]) -> Vec<Life> {
     whom.iter().map(|&r| Life::from(r)).collect()
 }
@@ -171,7 +169,8 @@ fn strike(fault: &Fault, whom: &[&RoleStatus], sight: &Sight) -> Effect {
             i_know: false,
         })
     };
-    ask_all(lives(whom).into_iter().map(one).collect(), sight)
+    let strikes = lives(whom).into_iter().map(one).collect();
+    ask::open_all(strikes, NOTHING, sight)
 }
 
 /// A rank takes its gang along, which is restarted once.
@@ -189,18 +188,14 @@ fn disarm(whom: &[&RoleStatus], sight: &Sight) -> Effect {
         .flat_map(|r| sight.job.armed_for(r))
         .map(|armed| Act::Disarm(armed.clone()))
         .collect();
-    match whom {
-        [r] if armed.is_empty() => {
-            let name = who(&r.role, r.index);
-            Effect::refuse(format!("no fault waits for {name}"))
-        }
-        _ if armed.is_empty() => Effect::refuse("no fault waits for those that are marked"),
-        [_] => {
+    let none = match whom {
+        [r] => {
             armed.truncate(1);
-            ask_all(armed, sight)
+            format!("no fault waits for {}", who(&r.role, r.index))
         }
-        _ => ask_all(armed, sight),
-    }
+        _ => "no fault waits for those that are marked".to_owned(),
+    };
+    ask::open_all(armed, none, sight)
 }
 
 /// Out of traffic as long as one of them is in it, and then in again.
@@ -212,7 +207,7 @@ fn turn_traffic(whom: &[&RoleStatus], sight: &Sight) -> Effect {
         index: r.index,
         out,
     };
-    ask_all(turned.map(act).collect(), sight)
+    ask::open_all(turned.map(act).collect(), NOTHING, sight)
 }
 
 fn look_inside(whom: &[&RoleStatus], sight: &Sight) -> Vec<Effect> {

@@ -92,14 +92,6 @@ impl Nodes {
     }
 }
 
-/// Asks about all of them at once.
-fn ask_all(acts: Vec<Act>, sight: &Sight, none: String) -> Effect {
-    match Act::all(acts) {
-        Some(act) => ask::open(act, sight),
-        None => Effect::refuse(none),
-    }
-}
-
 /// Nothing new on them as long as one may have something, and then again.
 fn cordon(whom: &[&NodeStatus], sight: &Sight) -> Effect {
     let out = whom.iter().any(|n| !n.cordoned);
@@ -108,8 +100,7 @@ fn cordon(whom: &[&NodeStatus], sight: &Sight) -> Effect {
         node: n.name.clone(),
         out,
     };
-    let none = "there is nothing to do".to_owned();
-    ask_all(turned.map(act).collect(), sight, none)
+    ask::open_all(turned.map(act).collect(), "there is nothing to do", sight)
 }
 
 fn drain(whom: &[&NodeStatus], sight: &Sight) -> Effect {
@@ -133,7 +124,7 @@ fn restore(whom: &[&NodeStatus], sight: &Sight) -> Effect {
         [node] => format!("no slot of {} is lost", node.name),
         _ => "no slot of those that are marked is lost".to_owned(),
     };
-    ask_all(acts, sight, none)
+    ask::open_all(acts, none, sight)
 }
 
 /// What has to be restarted so that nothing is left on these nodes; a gang once.
