@@ -10,20 +10,114 @@
 //! ```
 //! Relative paths begin at the file's folder.
 use crate::cli::Global;
+use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use robust_shared::nearest::instead_of;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// One daemon.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Context {
     state_dir: Option<PathBuf>,
     connect: Option<String>,
     token_file: Option<PathBuf>,
+}
+
+/// What one lacks that is not complete.
+const INCOMPLETE: &str = "needs state_dir, or connect and token_file";
+
+impl Context {
+    fn is_complete(&self) -> bool {
+        matches!(
+            (&self.state_dir, &self.connect, &self.token_file),
+            (Some(_), None, None) | (None, Some(_), Some(_))
+        )
+    }
+
+    /// With paths that begin at this folder, or at the user's.
+    fn at(self, folder: &Path, home: Option<&OsString>) -> Context {
+        let path = |given: PathBuf| match (given.strip_prefix("~"), home) {
+            (Ok(below), Some(home)) => Path::new(home).join(below),
+            _ => folder.join(given),
+        };
+        Context {
+            state_dir: self.state_dir.map(path),
+            connect: self.connect,
+            token_file: self.token_file.map(path),
+        }
+    }
+}
+
+/// A daemon with its name.
+#[derive(Clone, Debug)]
+pub struct Named {
+    name: String,
+    context: Context,
+}
+
+impl Named {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where it is, in words.
+    pub fn place(&self) -> String {
+        match (&self.context.connect, &self.context.state_dir) {
+            (Some(at), _) => at.clone(),
+            (None, Some(folder)) => folder.display().to_string(),
+            (None, None) => "-".to_owned(),
+        }
+    }
+
+    /// Where to reach it. Its token is read now, beside whatever else is done: its disk may hang.
+    pub async fn endpoint(&self) -> Result<Endpoint, CliError> {
+        let Named { name, context } = self.clone();
+        let found = tokio::task::spawn_blocking(move || {
+            if !context.is_complete() {
+                return Err(CliError::Usage(format!("[{name}] {INCOMPLETE}")));
+            }
+            Endpoint::resolve(
+                context.state_dir.as_deref(),
+                context.connect.as_deref(),
+                context.token_file.as_deref(),
+            )
+        });
+        let ended = |e| CliError::Failed(format!("the context cannot be read: {e}"));
+        found.await.map_err(ended)?
+    }
+}
+
+/// Contexts that are looked at together.
+#[derive(Clone, Debug)]
+pub struct Contexts {
+    /// Where they are written down.
+    pub file: PathBuf,
+    /// By name, or in the order in which they were named.
+    pub all: Vec<Named>,
+}
+
+impl Contexts {
+    /// These, which are named with commas between; all that there are where none is named. Where none is written down
+    /// there is none.
+    pub fn named(names: &str) -> Result<Contexts, CliError> {
+        let home = std::env::var_os("HOME");
+        let file = file(std::env::var_os("XDG_CONFIG_HOME"), home.as_ref()).ok_or_else(|| {
+            CliError::Usage("contexts need HOME or XDG_CONFIG_HOME to be found".to_owned())
+        })?;
+        let text = match std::fs::read_to_string(&file) {
+            Ok(text) => text,
+            Err(e) if e.kind() == ErrorKind::NotFound => String::new(),
+            Err(e) => return Err(CliError::Usage(format!("{}: {e}", file.display()))),
+        };
+        let all = choose(&text, names, &file, home.as_ref())?;
+        Ok(Contexts { file, all })
+    }
 }
 
 impl Global {
@@ -37,18 +131,29 @@ impl Global {
             .ok_or_else(|| CliError::Usage("--context needs HOME or XDG_CONFIG_HOME".to_owned()))?;
         let text = std::fs::read_to_string(&file)
             .map_err(|e| CliError::Usage(format!("--context {name}: {}: {e}", file.display())))?;
-        let context = find(&text, name, &file)?;
-        let folder = file.parent().unwrap_or(Path::new(""));
-        let path = |given: PathBuf| match (given.strip_prefix("~"), &home) {
-            (Ok(below), Some(home)) => Path::new(home).join(below),
-            _ => folder.join(given),
-        };
+        let context = find(&text, name, &file)?.at(folder(&file), home.as_ref());
         Ok(Self {
-            state_dir: context.state_dir.map(path),
+            state_dir: context.state_dir,
             connect: context.connect,
-            token_file: context.token_file.map(path),
+            token_file: context.token_file,
             ..self
         })
+    }
+
+    /// No daemon is named, for `--contexts` names those that are meant.
+    pub fn names_no_daemon(&self) -> Result<(), CliError> {
+        let named = [
+            self.context.is_some(),
+            self.state_dir.is_some(),
+            self.connect.is_some(),
+        ];
+        match named.contains(&true) {
+            true => Err(CliError::Usage(
+                "--contexts looks at the daemons of contexts.toml; leave --context, --state-dir and --connect out"
+                    .to_owned(),
+            )),
+            false => Ok(()),
+        }
     }
 }
 
@@ -59,21 +164,55 @@ fn file(config: Option<OsString>, home: Option<&OsString>) -> Option<PathBuf> {
     Some(folder.join("robust/contexts.toml"))
 }
 
+fn folder(file: &Path) -> &Path {
+    file.parent().unwrap_or(Path::new(""))
+}
+
+fn usage(file: &Path, what: &str) -> CliError {
+    CliError::Usage(format!("{}: {what}", file.display()))
+}
+
+fn parse(text: &str, file: &Path) -> Result<BTreeMap<String, Context>, CliError> {
+    toml::from_str(text).map_err(|e| usage(file, &e.to_string()))
+}
+
 fn find(text: &str, name: &str, file: &Path) -> Result<Context, CliError> {
-    let usage = |what: String| CliError::Usage(format!("{}: {what}", file.display()));
-    let mut all: BTreeMap<String, Context> =
-        toml::from_str(text).map_err(|e| usage(e.to_string()))?;
+    let mut all = parse(text, file)?;
     let Some(context) = all.remove(name) else {
         let names: Vec<&str> = all.keys().map(String::as_str).collect();
         let instead = instead_of(name, &names, "the contexts are");
-        return Err(usage(format!("there is no context `{name}`; {instead}")));
+        let text = format!("there is no context `{name}`; {instead}");
+        return Err(usage(file, &text));
     };
-    match (&context.state_dir, &context.connect, &context.token_file) {
-        (Some(_), None, None) | (None, Some(_), Some(_)) => Ok(context),
-        _ => Err(usage(format!(
-            "[{name}] needs state_dir, or connect and token_file"
-        ))),
+    match context.is_complete() {
+        true => Ok(context),
+        false => Err(usage(file, &format!("[{name}] {INCOMPLETE}"))),
     }
+}
+
+/// Those that are named, or all. One of all that is not complete is there, and says so when it is asked.
+fn choose(
+    text: &str,
+    names: &str,
+    file: &Path,
+    home: Option<&OsString>,
+) -> Result<Vec<Named>, CliError> {
+    let mut named = Vec::new();
+    for name in names.split(',').map(str::trim).filter(|n| !n.is_empty()) {
+        if !named.iter().any(|other: &Named| other.name == name) {
+            let context = find(text, name, file)?.at(folder(file), home);
+            let name = name.to_owned();
+            named.push(Named { name, context });
+        }
+    }
+    if named.is_empty() {
+        let of = |(name, context): (String, Context)| Named {
+            name,
+            context: context.at(folder(file), home),
+        };
+        named.extend(parse(text, file)?.into_iter().map(of));
+    }
+    Ok(named)
 }
 
 #[cfg(test)]
@@ -109,5 +248,30 @@ mod tests {
         let of_home = Path::new("/h/.config/robust/contexts.toml");
         assert_eq!(at(None, Some(&home)), of_home);
         assert_eq!(file(None, None), None);
+    }
+
+    #[test]
+    fn all_contexts_are_looked_at_or_those_that_are_named_in_their_order() {
+        let names = |names: &str| {
+            let chosen = choose(TEXT, names, Path::new("/c/contexts.toml"), None).unwrap();
+            let names = chosen.into_iter().map(|named| named.name);
+            names.collect::<Vec<_>>()
+        };
+        assert_eq!(names(""), ["half", "here", "prod"]);
+        assert_eq!(names("prod, here,prod"), ["prod", "here"]);
+        let error = choose(TEXT, "prd", Path::new("f"), None).unwrap_err();
+        assert!(error.to_string().contains("did you mean `prod`?"));
+        assert!(choose("", "", Path::new("f"), None).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_context_says_where_it_is_with_paths_that_begin_at_its_file() {
+        let home = OsString::from("/h");
+        let file = Path::new("/c/robust/contexts.toml");
+        let all = choose(TEXT, "", file, Some(&home)).unwrap();
+        let places: Vec<String> = all.iter().map(Named::place).collect();
+        assert_eq!(places, ["head:7070", "/h/runs", "head:7070"]);
+        let token = all[2].context.token_file.as_deref();
+        assert_eq!(token, Some(Path::new("/c/robust/prod.token")));
     }
 }

@@ -432,3 +432,78 @@ fn a_new_incident_rings_and_is_copied_as_the_report_prints_it() {
     assert!(printed.contains("killed by SIGKILL"), "{printed}");
     assert_eq!(String::from_utf8(copied.stdout).unwrap(), printed);
 }
+
+#[test]
+fn the_jobs_of_all_contexts_lead_to_a_console_and_back() {
+    if !has_tmux() {
+        return;
+    }
+    let (here, fake, _server) = daemon(Book {
+        status: status(),
+        ..Default::default()
+    });
+    let config = tempfile::tempdir().unwrap();
+    let folder = config.path().join("robust");
+    std::fs::create_dir(&folder).unwrap();
+    let gone = config.path().display();
+    let text = format!(
+        "[gone]\nstate_dir = \"{gone}\"\n[prod]\nstate_dir = \"{}\"\n",
+        here.path().display()
+    );
+    std::fs::write(folder.join("contexts.toml"), text).unwrap();
+    let program = env!("CARGO_BIN_EXE_robustctl");
+    let command =
+        format!("LC_ALL=C.UTF-8 XDG_CONFIG_HOME={gone} {program} tui --contexts --read-only");
+    let terminal = open((100, 30), &command);
+    let screen = terminal.until("both are known", |s| {
+        s.contains("there is no such socket") && s.contains("12/40")
+    });
+    assert!(screen.contains("2 contexts, 1 not reachable"), "{screen}");
+    terminal.text("j");
+    terminal.wait("CONTEXT prod");
+    terminal.keys(&["Enter"]);
+    terminal.wait("[1 Overview]");
+    terminal.wait("step 12/40");
+    fake.0.lock().unwrap().status.step = 13;
+    terminal.wait("step 13/40");
+    terminal.keys(&["Escape"]);
+    let screen = terminal.wait("ALL JOBS");
+    assert!(screen.contains("CONTEXT prod"), "{screen}");
+    terminal.wait("13/40");
+    terminal.text("J");
+    terminal.wait("[1 Overview]");
+    terminal.text("q");
+    let screen = terminal.wait("code 0");
+    assert!(screen.contains("arith: running at step 13/40"), "{screen}");
+}
+
+#[test]
+fn marked_instances_are_restarted_one_after_the_other_and_who_is_refused_is_told() {
+    if !has_tmux() {
+        return;
+    }
+    let (dir, fake, _server) = daemon(Book {
+        status: status(),
+        // The restart before is under way for a moment.
+        busy: 2,
+        ..Default::default()
+    });
+    let terminal = open((100, 30), &console(dir.path(), ""));
+    terminal.wait("trainer-0");
+    terminal.text("j  ");
+    terminal.wait("2 marked (Esc)");
+    terminal.text("R");
+    let screen = terminal.wait("Restart 2 instances?");
+    assert!(screen.contains("rollout-0, rollout-1."), "{screen}");
+    terminal.text("y");
+    terminal.wait("restart: all 2 were accepted");
+    let asked = fake.0.lock().unwrap().asked.clone();
+    assert_eq!(asked, ["restart rollout-0", "restart rollout-1"]);
+    // Nobody strikes: each refusal has its reason.
+    terminal.text("K");
+    terminal.wait("Kill 2 instances?");
+    terminal.text("y");
+    let screen = terminal.wait("What came of it");
+    assert!(screen.contains("kill: 0 of 2 were accepted"), "{screen}");
+    assert!(screen.contains("rollout-1: refused: "), "{screen}");
+}

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// How long a leader may be without anybody who follows it.
 const ALONE: Duration = Duration::from_secs(10);
 
-/// The kind of an alarm; one of each at most.
+/// The kind of an alarm; one of each at most. A status tells those that hold in this order, with the gravest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Alarm {
     /// The database takes no writes, and the job waits.

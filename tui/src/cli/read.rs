@@ -12,6 +12,9 @@ pub struct StatusArgs {
     /// Every incident, those that follow from another one below it (--json has all of them)
     #[arg(long)]
     pub all: bool,
+    /// The jobs of these contexts, a line each, the worst first; of all contexts where none is named
+    #[arg(long, value_name = "NAME,..", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["promises", "all"])]
+    pub contexts: Option<String>,
 }
 
 /// Options of `watch`.

@@ -46,6 +46,10 @@ pub struct TuiArgs {
     /// Folder of the drill files [default: fixtures/drills, here or above robustctl]
     #[arg(long, value_name = "DIR")]
     pub drills: Option<PathBuf>,
+    /// Begin with the jobs of these contexts side by side (key J); with those of all contexts where none is named
+    #[arg(long, value_name = "NAME,..", num_args = 0..=1, default_missing_value = "",
+        conflicts_with_all = ["record", "replay", "svg", "exit_when_done", "wait_for_daemon"])]
+    pub contexts: Option<String>,
 }
 
 /// Which frame `--svg` draws, and how.

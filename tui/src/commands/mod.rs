@@ -6,6 +6,7 @@ mod ca;
 mod ca_site;
 mod ckpt;
 mod compare;
+mod contexts;
 mod doctor;
 mod drill;
 mod events;
@@ -49,6 +50,11 @@ pub async fn run(args: Args) -> Result<(), CliError> {
     }
     if let Command::Man(man) = &command {
         return man::run(man);
+    }
+    if let Command::Status(args) = &command
+        && let Some(names) = &args.contexts
+    {
+        return contexts::status(names, &global).await;
     }
     let global = global.in_context()?;
     if let Command::Rules(RulesArgs {

@@ -2,6 +2,9 @@
 //! verbs ([`verbs`]); what depends on the job that is on the screen is here.
 mod ahead;
 mod meaning;
+mod several;
+
+pub use several::Several;
 
 use super::job::Job;
 use crate::format::who;
@@ -71,6 +74,8 @@ pub enum Act {
         /// A line.
         text: String,
     },
+    /// Several of a kind, one after the other.
+    Several(Several),
     /// End job and daemon.
     Stop,
 }
@@ -239,7 +244,7 @@ impl Act {
                 incident: *incident,
                 text: text.clone(),
             })],
-            Act::Strike(_) | Act::Disarm(_) | Act::Stop => Vec::new(),
+            Act::Strike(_) | Act::Disarm(_) | Act::Several(_) | Act::Stop => Vec::new(),
         }
     }
 
@@ -278,6 +283,7 @@ impl Act {
             }
             Act::Update { role, .. } => verbs::update::ASKS.say([role]),
             Act::Note { incident, .. } => verbs::note::ASKS.say([&incident.to_string()]),
+            Act::Several(several) => several.question().to_owned(),
             Act::Stop => verbs::stop::ASKS.say([]),
         }
     }
@@ -300,6 +306,7 @@ impl Act {
             Act::Scale { .. } => verbs::scale::YES,
             Act::Update { .. } => verbs::update::YES,
             Act::Note { .. } => verbs::note::YES,
+            Act::Several(several) => several.verb(),
             Act::Stop => verbs::stop::YES,
         }
     }
@@ -329,6 +336,7 @@ impl Act {
             }
             Act::Scale { role, from, to } if to < from => Some(role.clone()),
             Act::Update { role, .. } if role == "trainer" => Some(role.clone()),
+            Act::Several(several) => several.needs(job),
             _ => None,
         }
     }

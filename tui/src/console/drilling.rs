@@ -54,6 +54,11 @@ impl Running {
         }
     }
 
+    /// Whether it has ended.
+    pub fn is_over(&self) -> bool {
+        self.task.is_finished()
+    }
+
     /// Ends it and waits a while for its jobs to be gone.
     pub async fn end_and_wait(self) {
         self.end();

@@ -3,6 +3,7 @@ use super::act::Act;
 use super::drills::{DrillEnd, DrillFile};
 use super::names::ScreenId;
 use super::reading::{GroupRead, TrajectoryRead};
+use super::several::Answers;
 use super::stored::Stored;
 use crossterm::event::{KeyEvent, MouseEvent};
 use robust_proto::v1;
@@ -57,6 +58,8 @@ pub enum Event {
     },
     /// An action was answered by the daemon.
     Answered(Result<String, String>),
+    /// Several acts, or one of several parts, were answered one after the other.
+    AnsweredAll(Box<Answers>),
     /// What an act that is being asked about would bring.
     Foreseen {
         /// Which.
@@ -129,6 +132,8 @@ pub enum Asked {
         /// Its number.
         index: u32,
     },
+    /// What each of several does now: their roles and numbers.
+    InsideOf(Vec<(String, u32)>),
     /// Whether everybody answers.
     Answers,
 }
@@ -222,6 +227,8 @@ pub enum Action {
     RunDrill(PathBuf),
     /// End the one that runs.
     EndDrill,
+    /// Show the jobs of all contexts over this console.
+    ShowJobs,
     /// Steer the recording.
     Play(Play),
     /// Ring the terminal's bell, and have it notify with these words.

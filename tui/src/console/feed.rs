@@ -1,8 +1,10 @@
 //! The connection to the daemon: turns its streams into events until one ends.
-use super::act::{Act, Strike, Whole};
+use super::act::{Act, Strike};
 use super::event::{Asked, Event};
+use super::several::{self, Answers};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
+use crate::format::who;
 use crate::inside;
 use crate::paint::Paint;
 use robust_proto::v1;
@@ -111,38 +113,82 @@ pub async fn look_inside(endpoint: Endpoint, asked: Asked, to: Sender<Event>) {
 }
 
 async fn found_inside(endpoint: &Endpoint, asked: &Asked) -> Result<Vec<String>, CliError> {
-    let request = match asked {
-        Asked::Inside { role, index } => v1::InspectRequest {
-            role: role.clone(),
-            index: Some(*index),
-            what: "stacks".to_owned(),
-        },
-        Asked::Answers => v1::InspectRequest {
-            what: "probe".to_owned(),
-            ..Default::default()
-        },
+    let stacks = |role: &String, index: u32| v1::InspectRequest {
+        role: role.clone(),
+        index: Some(index),
+        what: "stacks".to_owned(),
     };
+    match asked {
+        Asked::Inside { role, index } => {
+            let parts = inspected(endpoint, stacks(role, *index)).await?;
+            Ok(parts.iter().flat_map(inside::lines).collect())
+        }
+        Asked::InsideOf(whom) => {
+            let mut lines = Vec::new();
+            for (role, index) in whom {
+                // What one does not show, the others do.
+                match inspected(endpoint, stacks(role, *index)).await {
+                    Ok(parts) => lines.extend(parts.iter().flat_map(inside::lines)),
+                    Err(e) if e.is_lost() => return Err(e),
+                    Err(e) => lines.push(format!("{}: {e}", who(role, *index))),
+                }
+            }
+            Ok(lines)
+        }
+        Asked::Answers => {
+            let request = v1::InspectRequest {
+                what: "probe".to_owned(),
+                ..Default::default()
+            };
+            let parts = inspected(endpoint, request).await?;
+            let text = inside::answered(&parts).render(Paint::plain());
+            Ok(text.lines().map(str::to_owned).collect())
+        }
+    }
+}
+
+async fn inspected(
+    endpoint: &Endpoint,
+    request: v1::InspectRequest,
+) -> Result<Vec<v1::InspectPart>, CliError> {
     let mut parts = Vec::new();
     inside::look(endpoint, request, |part| {
         parts.push(part);
         Ok(())
     })
     .await?;
-    Ok(match asked {
-        Asked::Inside { .. } => parts.iter().flat_map(inside::lines).collect(),
-        Asked::Answers => {
-            let text = inside::answered(&parts).render(Paint::plain());
-            text.lines().map(str::to_owned).collect()
-        }
-    })
+    Ok(parts)
 }
 
-/// Has the daemon do what the operator confirmed; the answer is a sentence.
+/// Has the daemon do what the operator confirmed; the answer is a sentence, and of several acts what came of each.
 pub async fn act(endpoint: Endpoint, act: Act, to: Sender<Event>) {
-    let answer = carry_out(&endpoint, act).await;
-    let _ = to
-        .send(Event::Answered(answer.map_err(|e| e.to_string())))
-        .await;
+    let told = match act {
+        Act::Several(several) => {
+            let answers = several::ask(&endpoint, several.verb(), several.acts()).await;
+            Event::AnsweredAll(Box::new(answers))
+        }
+        Act::Drain { node, whom } => match several::drain(&endpoint, &node, whom).await {
+            Ok(answers) => of_drain(&node, answers),
+            Err(e) => Event::Answered(Err(e.to_string())),
+        },
+        act => {
+            let answer = carry_out(&endpoint, act).await;
+            Event::Answered(answer.map_err(|e| e.to_string()))
+        }
+    };
+    let _ = to.send(told).await;
+}
+
+/// A drain in which nobody was refused is a sentence.
+fn of_drain(node: &str, answers: Answers) -> Event {
+    match answers.is_good() {
+        true => {
+            let all = answers.accepted();
+            let text = format!("{node} is cordoned; {all} of its instances get new places");
+            Event::Answered(Ok(text))
+        }
+        false => Event::AnsweredAll(Box::new(answers)),
+    }
 }
 
 /// Asks what an act would bring. Nothing comes where nobody can say it, as of a daemon of an earlier build: the
@@ -161,7 +207,8 @@ pub async fn foresee(endpoint: Endpoint, act: Act, to: Sender<Event>) {
     }
 }
 
-async fn carry_out(endpoint: &Endpoint, act: Act) -> Result<String, CliError> {
+/// Asks for one act; what came of it, as a sentence. Those of several parts are asked for in [`several`].
+pub(super) async fn carry_out(endpoint: &Endpoint, act: Act) -> Result<String, CliError> {
     match act {
         Act::Strike(strike) => {
             let mut client = endpoint.connect().await?;
@@ -177,7 +224,6 @@ async fn carry_out(endpoint: &Endpoint, act: Act) -> Result<String, CliError> {
                 false => format!("`{}` is taken back", armed.fault),
             })
         }
-        Act::Drain { node, whom } => drain(endpoint, node, whom).await,
         Act::Stop => {
             let mut client = endpoint.connect().await?;
             endpoint.ask(client.stop(v1::StopRequest {})).await?;
@@ -208,23 +254,4 @@ fn struck(strike: &Strike, done: &v1::InjectReply) -> String {
         ),
         None => format!("{whom} is {}{life}", strike.fault.done()),
     }
-}
-
-/// Nothing new on a node, then new places for what runs there. One that is refused ends it.
-async fn drain(endpoint: &Endpoint, node: String, whom: Vec<Whole>) -> Result<String, CliError> {
-    let mut client = endpoint.connect().await?;
-    let out = true;
-    let request = v1::CordonRequest { node, out };
-    let node = endpoint.ask(client.cordon(request)).await?.node;
-    let all = whom.len();
-    for (done, whole) in whom.iter().enumerate() {
-        if let Err(e) = endpoint.ask(client.restart(whole.request())).await {
-            let who = whole.name();
-            let text = format!("{node} is cordoned, {done} of {all} moved; {who}: {e}");
-            return Err(CliError::Failed(text));
-        }
-    }
-    Ok(format!(
-        "{node} is cordoned; {all} of its instances get new places"
-    ))
 }

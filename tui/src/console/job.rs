@@ -1,9 +1,9 @@
 //! What is known of the job: its last status, its journal, and what was seen of it over time.
 use super::flow::Flow;
 use super::history::History;
-use super::pace::Pace;
 use super::steps::Steps;
 use crate::ending::is_over;
+use crate::pace::Pace;
 use robust_proto::v1;
 use std::collections::VecDeque;
 

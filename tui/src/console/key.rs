@@ -80,6 +80,20 @@ pub const FILTER: Key = Key::act(
 );
 /// In which order.
 pub const SORT: Key = Key::hand("< > =", "< >", "sort", "sort by another column, turn");
+/// A row of a table whose keys act on several. In a recording, in which nothing can be done, Space holds that.
+pub const MARK: Key = Key::hand(
+    "Space",
+    "Space",
+    "mark",
+    "mark the selected row, or unmark it: acts are for all that are marked",
+);
+/// All of them.
+pub const MARK_ALL: Key = Key::act(
+    "a",
+    KeyCode::Char('a'),
+    "mark all",
+    "mark all rows that are shown; Esc unmarks them",
+);
 /// What lies below a table.
 pub const SCROLL: Key = Key::hand("[ ]", "[ ]", "scroll", "scroll the lower half");
 /// The palette itself.
@@ -105,6 +119,13 @@ pub const STOP: Key = Key::act(
     "stop job",
     "end the job and its daemon",
 );
+/// The jobs of all contexts.
+pub const JOBS: Key = Key::act(
+    "J",
+    KeyCode::Char('J'),
+    "all jobs",
+    "the jobs of all contexts side by side",
+);
 /// A lost daemon, sooner.
 pub const REACH: Key = Key::act(
     "r",
@@ -127,9 +148,9 @@ pub const QUIT: Key = Key {
 };
 
 /// Those of every screen.
-pub static EVERYWHERE: [Key; 14] = [
-    SCREENS, SELECT, FILTER, SORT, SCROLL, PALETTE, PAUSE, TASK, STOP, REACH, ANSWER, MOUSE, HELP,
-    QUIT,
+pub static EVERYWHERE: [Key; 15] = [
+    SCREENS, SELECT, FILTER, SORT, SCROLL, PALETTE, PAUSE, TASK, STOP, REACH, JOBS, ANSWER, MOUSE,
+    HELP, QUIT,
 ];
 
 /// Those of a recording.

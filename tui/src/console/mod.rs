@@ -8,10 +8,14 @@
 //!  recording ──┤
 //!  answers ────┘
 //! ```
+//! The jobs of several contexts lie side by side in a machine of their own ([`jobs`]), over the console of one of them
+//! ([`session`]), which may be there or not. Keys go to whichever is on top; what comes from a daemon has a channel of its
+//! own, which ends with its console.
+//!
 //! The state holds what is common. What a screen shows besides, and what its keys do, is the screen's own:
 //! [`screen::Screen`], a module for each in [`screens`] and, for what lies over them, in [`dialogs`].
 //!
-//! One channel orders everything, so a session is a list of events and can be replayed in a test.
+//! One channel orders all that a daemon says, so a session is a list of events and can be replayed in a test.
 //! What comes from the daemon can be recorded to a file and played again ([`record`], [`replay`]).
 mod act;
 mod advice;
@@ -27,12 +31,12 @@ mod history;
 mod input;
 mod inputs;
 mod job;
+mod jobs;
 mod key;
 mod line;
 mod logs;
 mod names;
 mod offscreen;
-mod pace;
 mod picture;
 mod reading;
 mod record;
@@ -40,6 +44,8 @@ mod replay;
 mod runner;
 mod screen;
 mod screens;
+mod session;
+mod several;
 mod state;
 mod steps;
 mod stored;

@@ -1,117 +1,161 @@
 //! Owns the terminal, collects the events, carries out the actions.
-use super::drilling;
-use super::drills;
-use super::event::{Action, Event, Play, Quit};
-use super::feed;
+use super::event::{Action, Event, Quit};
 use super::frame;
 use super::inputs::{inputs, ticks, unix_ms};
-use super::logs;
+use super::jobs::{self, Jobs, News, Wish};
 use super::picture;
-use super::reading;
 use super::record::{Recorder, Recording};
-use super::replay::{Due, Player};
+use super::replay::Player;
+use super::session::Session;
 use super::state::{Settings, State};
-use super::stored;
 use super::terminal::Terminal;
 use super::ui::look::Look;
 use crate::cli::{Global, TuiArgs};
-use crate::ending::job_result;
+use crate::contexts::Contexts;
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
-use crate::format::{clock, locale_is_utf8, of_total, ratio};
+use crate::format::locale_is_utf8;
 use crate::paint::no_color;
+use std::collections::HashMap;
+use std::future::pending;
 use std::io::IsTerminal as _;
-use std::path::PathBuf;
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
 
 /// Events handled before the screen is drawn again; a long journal arrives in bursts.
 const BURST: usize = 256;
+/// A token that is not read within this lies on a disk that hangs.
+const OPENS_WITHIN: Duration = Duration::from_secs(2);
 
 /// Opens the console and stays until it is left. The terminal is restored in every case: panics by a
 /// hook, signals as events, and all else by the end of [`Terminal`].
 pub async fn run(global: &Global, args: TuiArgs) -> Result<(), CliError> {
-    let endpoint = Endpoint::resolve(
-        global.state_dir.as_deref(),
-        global.connect.as_deref(),
-        global.token_file.as_deref(),
-    )?;
     if global.json {
         return Err(CliError::Usage(
             "the console has no JSON; use `robustctl watch --json`".into(),
         ));
     }
+    if let Some(names) = &args.contexts {
+        global.names_no_daemon()?;
+        let contexts = Contexts::named(names)?;
+        needs_terminal()?;
+        let mut runner = Runner::new(&args, None)?;
+        runner.show_jobs_of(contexts);
+        return runner.stay(Vec::new()).await;
+    }
+    let endpoint = Endpoint::resolve(
+        global.state_dir.as_deref(),
+        global.connect.as_deref(),
+        global.token_file.as_deref(),
+    )?;
     if let Some(to) = &args.svg {
         return picture::write(&args, &args.picture, to);
     }
-    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
-        return Err(CliError::Usage(
-            "the console needs a terminal; use `robustctl watch` without one".to_owned(),
-        ));
-    }
+    needs_terminal()?;
     let recording = args.replay.as_deref().map(Recording::open);
     let recording = recording.transpose().map_err(CliError::Usage)?;
     if !args.wait_for_daemon && recording.is_none() {
         endpoint.connect().await?;
     }
-    let look = Look::new(args.theme, !no_color(), args.ascii || !locale_is_utf8());
     let place = recording
         .as_ref()
         .map_or(endpoint.place(), |r| r.place.clone());
     let state = State::new(Settings {
-        look,
-        place,
         fix: endpoint.fix(),
-        zone: *chrono::Local::now().offset(),
-        read_only: args.read_only,
         records: args.record.is_some(),
         exit_when_done: args.exit_when_done,
-        // What was an alarm then is none now.
-        bell: !args.no_bell && args.replay.is_none(),
+        ..settings(&args, place)
     });
     let record = args.record.as_deref();
     let recorder = record.map(|path| Recorder::create(path, unix_ms(), endpoint.place()));
     let recorder = recorder.transpose().map_err(CliError::Failed)?;
-    let player = recording.map(|r| Player::new(r, unix_ms()));
-    let failed = |e: std::io::Error| CliError::Failed(format!("cannot use the terminal: {e}"));
-    let mut terminal = Terminal::take(!args.no_mouse).map_err(failed)?;
-    let mut runner = Runner::new(endpoint, state, args.drills).map_err(failed)?;
-    runner.recorder = recorder;
-    runner.player = player;
-    let quit = runner.run(&mut terminal).await;
-    drop(terminal);
-    runner.end().await?;
-    runner.last_words(quit.map_err(failed)?)
+    let mut session = Session::new(endpoint, state, args.drills.clone());
+    session.record(recorder);
+    session.play_back(recording.map(|r| Player::new(r, unix_ms())));
+    let mut runner = Runner::new(&args, global.context.clone())?;
+    let actions = runner.open(session);
+    runner.stay(actions).await
+}
+
+fn needs_terminal() -> Result<(), CliError> {
+    match std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
+        true => Ok(()),
+        false => Err(CliError::Usage(
+            "the console needs a terminal; use `robustctl watch` without one".to_owned(),
+        )),
+    }
+}
+
+/// Those of every console that these options open.
+fn settings(args: &TuiArgs, place: String) -> Settings {
+    let look = Look::new(args.theme, !no_color(), args.ascii || !locale_is_utf8());
+    Settings {
+        zone: *chrono::Local::now().offset(),
+        read_only: args.read_only,
+        // What was an alarm in a recording is none now.
+        bell: !args.no_bell && args.replay.is_none(),
+        ..Settings::of(look, place)
+    }
+}
+
+fn unusable(e: std::io::Error) -> CliError {
+    CliError::Failed(format!("cannot use the terminal: {e}"))
+}
+
+/// What is on top.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OnTop {
+    /// The ordinary console of a daemon.
+    Session,
+    /// The jobs of several contexts.
+    Jobs,
+}
+
+/// The jobs of several contexts, and those who watch them.
+struct Beside {
+    jobs: Jobs,
+    contexts: Contexts,
+    to: Sender<News>,
+    news: Receiver<News>,
+    watches: HashMap<String, JoinHandle<()>>,
+}
+
+/// Something that happened.
+enum Next {
+    /// A key, the mouse, a tick or a signal.
+    Input(Event),
+    /// Something came for the console of a daemon.
+    Session(Event),
+    /// One of the daemons that are watched said something.
+    News(News),
 }
 
 struct Runner {
-    endpoint: Endpoint,
-    state: State,
+    args: TuiArgs,
+    /// Of the console that it begins with, where that was named.
+    context: Option<String>,
+    /// To `inputs`.
     to: Sender<Event>,
-    events: Receiver<Event>,
-    link: Option<JoinHandle<()>>,
-    phases: Option<JoinHandle<()>>,
-    recorder: Option<Recorder>,
-    player: Option<Player>,
-    drill: Option<drilling::Running>,
-    drills: PathBuf,
+    inputs: Receiver<Event>,
+    session: Option<Session>,
+    beside: Option<Beside>,
+    on_top: OnTop,
     /// Second of the age that the last frame showed.
     second: u64,
 }
 
 impl Runner {
-    fn new(endpoint: Endpoint, state: State, folder: Option<PathBuf>) -> std::io::Result<Runner> {
+    fn new(args: &TuiArgs, context: Option<String>) -> Result<Runner, CliError> {
         let (to, events) = channel(1024);
-        tokio::spawn(inputs(to.clone()));
-        tokio::spawn(ticks(to.clone()));
         for kind in [
             SignalKind::interrupt(),
             SignalKind::terminate(),
             SignalKind::hangup(),
             SignalKind::quit(),
         ] {
-            let (mut signals, to) = (signal(kind)?, to.clone());
+            let (mut signals, to) = (signal(kind).map_err(unusable)?, to.clone());
             tokio::spawn(async move {
                 while signals.recv().await.is_some() {
                     let _ = to.send(Event::Terminate).await;
@@ -119,248 +163,294 @@ impl Runner {
             });
         }
         Ok(Runner {
-            endpoint,
-            state,
+            args: args.clone(),
+            context,
             to,
-            events,
-            link: None,
-            phases: None,
-            recorder: None,
-            player: None,
-            drill: None,
-            drills: folder.unwrap_or_else(crate::drills::default_folder),
+            inputs: events,
+            session: None,
+            beside: None,
+            on_top: OnTop::Session,
             second: 0,
         })
     }
 
-    async fn run(&mut self, terminal: &mut Terminal) -> std::io::Result<Quit> {
-        let now = self
-            .player
-            .as_ref()
-            .map_or_else(unix_ms, |p| p.playback().at);
-        let mut actions = self.state.start(now);
-        let mut changed = true;
-        loop {
-            for action in actions.drain(..) {
-                if let Some(quit) = self.execute(action, terminal) {
-                    return Ok(quit);
-                }
-            }
-            if changed {
-                let mut drawn = None;
-                terminal
-                    .screen
-                    .draw(|frame| drawn = Some(frame::draw(&self.state, frame)))?;
-                self.state.set_drawn(drawn.unwrap_or_default());
-            }
-            let Some(event) = self.events.recv().await else {
-                return Ok(Quit::Asked);
-            };
-            changed = self.is_visible(&event);
-            actions.extend(self.take(event));
-            for _ in 0..BURST {
-                let Ok(event) = self.events.try_recv() else {
-                    break;
-                };
-                changed |= self.is_visible(&event);
-                actions.extend(self.take(event));
-            }
-            changed |= !actions.is_empty();
-        }
-    }
-
-    /// Whether it can change the screen: a tick moves ages, which are shown in seconds, and the
-    /// statuses that come as often are drawn anyway.
-    fn is_visible(&mut self, event: &Event) -> bool {
-        if !matches!(event, Event::Tick) || self.player.is_some() {
-            return true;
-        }
-        let second = unix_ms() / 1000;
-        std::mem::replace(&mut self.second, second) != second
-    }
-
-    fn take(&mut self, event: Event) -> Vec<Action> {
-        if let Some(recorder) = &mut self.recorder
-            && let Err(e) = recorder.take(unix_ms(), &event)
-        {
-            self.recorder = None;
-            let text = format!("the recording cannot be written any more: {e}");
-            self.state.notify(text, false);
-        }
-        let Some(player) = &mut self.player else {
-            return self.state.handle(unix_ms(), event);
-        };
-        if !matches!(event, Event::Tick) {
-            let now = self.state.common().now;
-            return self.state.handle(now, event);
-        }
-        let due = player.tick(unix_ms());
-        self.play(due)
-    }
-
-    /// Hands a recording's events to the state, at their own times.
-    fn play(&mut self, due: Due) -> Vec<Action> {
-        let Some(player) = &self.player else {
-            return Vec::new();
-        };
-        let playback = player.playback();
-        if due.anew {
-            self.state.forget();
-        }
-        let mut actions = Vec::new();
-        for (at, said) in due.said {
-            let link = self.state.link_no();
-            actions.extend(self.state.handle(at, said.event(link)));
-        }
-        actions.extend(self.state.handle(playback.at, Event::Played(playback)));
-        actions.extend(self.state.handle(playback.at, Event::Tick));
+    /// Begins a console, in place of one that is there.
+    fn open(&mut self, mut session: Session) -> Vec<Action> {
+        let actions = session.start();
+        (self.session, self.on_top) = (Some(session), OnTop::Session);
         actions
     }
 
-    fn execute(&mut self, action: Action, terminal: &mut Terminal) -> Option<Quit> {
-        match action {
-            Action::Quit(quit) => return Some(quit),
-            // What was said over the next connection is in the recording.
-            Action::Connect { .. } if self.player.is_some() => {}
-            Action::Connect { link, since_seq } => {
-                let (endpoint, to) = (self.endpoint.clone(), self.to.clone());
-                let next = tokio::spawn(feed::follow(endpoint, link, since_seq, to));
-                replace(&mut self.link, Some(next));
-            }
-            Action::FollowPhases { link, after_ms } => {
-                let (endpoint, to) = (self.endpoint.clone(), self.to.clone());
-                let next = tokio::spawn(feed::phases(endpoint, link, after_ms, to));
-                replace(&mut self.phases, Some(next));
-            }
-            Action::LeavePhases => replace(&mut self.phases, None),
-            Action::Do(act) => {
-                tokio::spawn(feed::act(self.endpoint.clone(), act, self.to.clone()));
-            }
-            Action::Foresee(act) => {
-                tokio::spawn(feed::foresee(self.endpoint.clone(), act, self.to.clone()));
-            }
-            Action::ReadLog { who, on_leader } => {
-                let (endpoint, to) = (self.endpoint.clone(), self.to.clone());
-                tokio::spawn(async move {
-                    let lines = logs::read(endpoint, who.clone(), on_leader).await;
-                    let _ = to.send(Event::LogRead { who, lines }).await;
-                });
-            }
-            Action::LookInside(asked) => {
-                let (endpoint, to) = (self.endpoint.clone(), self.to.clone());
-                tokio::spawn(feed::look_inside(endpoint, asked, to));
-            }
-            Action::ReadSteps { after, started_ms } => {
-                let (endpoint, to) = (self.endpoint.clone(), self.to.clone());
-                tokio::spawn(feed::steps(endpoint, started_ms, after, to));
-            }
-            Action::ReadStore => {
-                let (endpoint, to) = (self.endpoint.clone(), self.to.clone());
-                tokio::spawn(async move {
-                    let stored = stored::look(endpoint, unix_ms()).await;
-                    let _ = to.send(Event::StoreRead(Box::new(stored))).await;
-                });
-            }
-            Action::ReadTrajectory { id, known } => {
-                let (endpoint, to) = (self.endpoint.clone(), self.to.clone());
-                tokio::spawn(async move {
-                    let read = reading::trajectory(endpoint, id, known).await;
-                    let _ = to.send(Event::TrajectoryRead(Box::new(read))).await;
-                });
-            }
-            Action::ReadGroup { batch, group } => {
-                let (endpoint, to) = (self.endpoint.clone(), self.to.clone());
-                tokio::spawn(async move {
-                    let read = reading::group(endpoint, batch, group).await;
-                    let _ = to.send(Event::GroupRead(Box::new(read))).await;
-                });
-            }
-            Action::ReadDrills => {
-                let (folder, to) = (self.drills.clone(), self.to.clone());
-                tokio::task::spawn_blocking(move || {
-                    let _ = to.blocking_send(Event::DrillsRead(drills::catalogue(&folder)));
-                });
-            }
-            Action::RunDrill(file) => self.run_drill(&file),
-            Action::EndDrill => {
-                if let Some(drill) = &self.drill {
-                    drill.end();
-                }
-            }
-            Action::Play(play) => self.steer(play),
-            Action::Ring(text) => terminal.ring(&text),
-            Action::Copy(text) => terminal.copy(&text),
+    /// Has the terminal until the console is left.
+    async fn stay(mut self, actions: Vec<Action>) -> Result<(), CliError> {
+        let mut terminal = Terminal::take(!self.args.no_mouse).map_err(unusable)?;
+        tokio::spawn(inputs(self.to.clone()));
+        tokio::spawn(ticks(self.to.clone()));
+        let quit = self.run(&mut terminal, actions).await;
+        drop(terminal);
+        if let Some(session) = &mut self.session {
+            session.end().await?;
         }
-        None
-    }
-
-    fn run_drill(&mut self, file: &std::path::Path) {
-        match drilling::start(file, self.to.clone()) {
-            Ok(running) => self.drill = Some(running),
-            Err(e) => {
-                let end = drills::DrillEnd {
-                    code: None,
-                    result: None,
-                };
-                let text = format!("the drill cannot be started: {e}");
-                let _ = self.state.handle(unix_ms(), Event::DrillEnded(end));
-                self.state.notify(text, false);
-            }
-        }
-    }
-
-    fn steer(&mut self, play: Play) {
-        if let Some(player) = &mut self.player {
-            let due = player.steer(play, unix_ms());
-            // A recording asks for nothing but connections, which it holds itself.
-            let _ = self.play(due);
-        }
-    }
-
-    /// What was begun ends with the console.
-    async fn end(&mut self) -> Result<(), CliError> {
-        if let Some(drill) = self.drill.take() {
-            drill.end_and_wait().await;
-        }
-        match &mut self.recorder {
-            Some(recorder) => recorder
-                .flush()
-                .map_err(|e| CliError::Failed(format!("the recording is not complete: {e}"))),
+        let quit = quit.map_err(unusable)?;
+        match &self.session {
+            Some(session) => session.last_words(quit),
             None => Ok(()),
         }
     }
 
-    /// What stays on the terminal, and the exit code.
-    fn last_words(&self, quit: Quit) -> Result<(), CliError> {
-        if let Quit::DaemonGone(reason) = quit {
-            let (place, fix) = (self.endpoint.place(), self.endpoint.fix());
-            return Err(CliError::NoDaemon { place, reason, fix });
+    async fn run(
+        &mut self,
+        terminal: &mut Terminal,
+        actions: Vec<Action>,
+    ) -> std::io::Result<Quit> {
+        if let Err(quit) = self.execute(actions, terminal) {
+            return Ok(quit);
         }
-        let Some(s) = self.state.common().job.status() else {
-            return Ok(());
+        let mut changed = true;
+        loop {
+            if changed {
+                self.draw(terminal)?;
+            }
+            changed = false;
+            let mut next = self.next().await;
+            for left in (0..BURST).rev() {
+                changed |= self.is_visible(&next);
+                match self.take(next, terminal).await {
+                    Ok(acted) => changed |= acted,
+                    Err(quit) => return Ok(quit),
+                }
+                // What is taken from its channel is handed on: the last one stays there.
+                match (left > 0).then(|| self.next_at_once()).flatten() {
+                    Some(more) => next = more,
+                    None => break,
+                }
+            }
+        }
+    }
+
+    fn draw(&mut self, terminal: &mut Terminal) -> std::io::Result<()> {
+        let mut drawn = None;
+        match (self.on_top, &mut self.session, &mut self.beside) {
+            (OnTop::Session, Some(session), _) => {
+                let state = session.state();
+                let draw = |frame: &mut ratatui::Frame| drawn = Some(frame::draw(state, frame));
+                terminal.screen.draw(draw)?;
+                session.state_mut().set_drawn(drawn.unwrap_or_default());
+            }
+            (_, _, Some(beside)) => {
+                let jobs = &beside.jobs;
+                let draw = |frame: &mut ratatui::Frame| drawn = Some(jobs::draw(jobs, frame));
+                terminal.screen.draw(draw)?;
+                beside.jobs.set_drawn(drawn.unwrap_or_default());
+            }
+            (_, _, None) => {}
+        }
+        Ok(())
+    }
+
+    /// What happens next.
+    async fn next(&mut self) -> Next {
+        let events = self.session.as_mut().map(Session::events);
+        let news = self.beside.as_mut().map(|beside| &mut beside.news);
+        tokio::select! {
+            event = self.inputs.recv() => Next::Input(event.unwrap_or(Event::Terminate)),
+            event = received(events) => Next::Session(event),
+            news = received(news) => Next::News(news),
+        }
+    }
+
+    /// What has happened already.
+    fn next_at_once(&mut self) -> Option<Next> {
+        if let Ok(event) = self.inputs.try_recv() {
+            return Some(Next::Input(event));
+        }
+        let session = self.session.as_mut();
+        if let Some(event) = session.and_then(|s| s.events().try_recv().ok()) {
+            return Some(Next::Session(event));
+        }
+        let beside = self.beside.as_mut();
+        beside.and_then(|b| b.news.try_recv().ok()).map(Next::News)
+    }
+
+    /// Whether it can change the screen: a tick moves ages, which are shown in seconds, and the
+    /// statuses that come as often are drawn anyway.
+    fn is_visible(&mut self, next: &Next) -> bool {
+        let plays = self.session.as_ref().is_some_and(Session::plays);
+        match next {
+            Next::Input(Event::Tick) if !plays => {
+                let second = unix_ms() / 1000;
+                std::mem::replace(&mut self.second, second) != second
+            }
+            Next::Input(_) => true,
+            Next::Session(_) => self.on_top == OnTop::Session,
+            Next::News(_) => self.on_top == OnTop::Jobs,
+        }
+    }
+
+    /// Hands it to whom it is for, and does what follows; whether anything did. An input is for what is on top, and a tick
+    /// for both.
+    async fn take(&mut self, next: Next, terminal: &mut Terminal) -> Result<bool, Quit> {
+        let now = unix_ms();
+        let is_tick = matches!(next, Next::Input(Event::Tick));
+        let (mut actions, mut wishes) = (Vec::new(), Vec::new());
+        match (next, &mut self.session, &mut self.beside) {
+            (Next::Input(event), session, beside) => {
+                let of_jobs = is_tick || self.on_top == OnTop::Jobs;
+                if let Some(beside) = beside.as_mut().filter(|_| of_jobs) {
+                    wishes = beside.jobs.on(now, &event);
+                }
+                let of_session = is_tick || self.on_top == OnTop::Session;
+                if let Some(session) = session.as_mut().filter(|_| of_session) {
+                    actions = session.take(event);
+                }
+            }
+            (Next::Session(event), Some(session), _) => actions = session.take(event),
+            (Next::News(news), _, Some(beside)) => wishes = beside.jobs.hear(now, news),
+            (Next::Session(_), None, _) | (Next::News(_), _, None) => {}
+        }
+        let acted = !(actions.is_empty() && wishes.is_empty());
+        self.execute(actions, terminal)?;
+        for wish in wishes {
+            if wish == Wish::Quit {
+                return Err(Quit::Asked);
+            }
+            let actions = self.grant(wish, terminal).await;
+            self.execute(actions, terminal)?;
+        }
+        Ok(acted)
+    }
+
+    /// Does what the console of a daemon wants done, or says why it is left.
+    fn execute(&mut self, actions: Vec<Action>, terminal: &mut Terminal) -> Result<(), Quit> {
+        for action in actions {
+            if action == Action::ShowJobs {
+                self.show_jobs();
+                continue;
+            }
+            let session = self.session.as_mut();
+            if let Some(quit) = session.and_then(|s| s.execute(action, terminal)) {
+                return Err(quit);
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what the jobs wish.
+    async fn grant(&mut self, wish: Wish, terminal: &mut Terminal) -> Vec<Action> {
+        match wish {
+            Wish::Ring(text) => terminal.ring(&text),
+            Wish::Back if self.session.is_some() => self.on_top = OnTop::Session,
+            Wish::Watch { context, link } => {
+                if let Some(beside) = &mut self.beside {
+                    beside.watch(context, link);
+                }
+            }
+            Wish::Open(context) => return self.open_context(context).await,
+            Wish::Back | Wish::Quit => {}
+        }
+        Vec::new()
+    }
+
+    /// The jobs of all contexts over the console.
+    fn show_jobs(&mut self) {
+        if self.beside.is_some() {
+            self.on_top = OnTop::Jobs;
+            return;
+        }
+        match (Contexts::named(""), &mut self.session) {
+            (Ok(contexts), _) => self.show_jobs_of(contexts),
+            (Err(e), Some(session)) => session.state_mut().notify(e.to_string(), false),
+            (Err(_), None) => {}
+        }
+    }
+
+    fn show_jobs_of(&mut self, contexts: Contexts) {
+        let mut beside = Beside::new(contexts, settings(&self.args, String::new()));
+        if let Some(session) = &mut self.session {
+            session.state_mut().lies_beside();
+            beside.jobs.lies_over(self.context.clone());
+        }
+        (self.beside, self.on_top) = (Some(beside), OnTop::Jobs);
+    }
+
+    /// The ordinary console of a context: the one that is there, or another in its place.
+    async fn open_context(&mut self, context: String) -> Vec<Action> {
+        let Some(beside) = &mut self.beside else {
+            return Vec::new();
         };
-        println!(
-            "{}: {} at step {}{} after {}; reward {}, ETTR {}, goodput {}, incidents {}",
-            s.job,
-            s.state,
-            s.step,
-            of_total(s.steps_total),
-            clock(self.state.common().job.elapsed_ms() as f64 / 1000.0),
-            ratio(s.reward),
-            ratio(s.ettr),
-            ratio(s.goodput),
-            s.incidents.len(),
-        );
-        match quit {
-            Quit::JobOver => job_result(&s.state, &s.reason),
-            Quit::Asked | Quit::DaemonGone(_) => Ok(()),
+        if beside.jobs.open() == Some(context.as_str()) {
+            self.on_top = OnTop::Session;
+            return Vec::new();
+        }
+        if let Some(why) = self.session.as_ref().and_then(Session::holds) {
+            beside.jobs.refuse(why.to_owned());
+            return Vec::new();
+        }
+        let named = beside.contexts.all.iter().find(|n| n.name() == context);
+        let Some(named) = named.cloned() else {
+            return Vec::new();
+        };
+        let found = tokio::time::timeout(OPENS_WITHIN, named.endpoint()).await;
+        let why = match found {
+            Ok(Ok(endpoint)) => return self.open_at(context, endpoint),
+            Ok(Err(e)) => e.to_string(),
+            Err(_) => format!("the token of {context} cannot be read: its disk does not answer"),
+        };
+        beside.jobs.refuse(why);
+        Vec::new()
+    }
+
+    fn open_at(&mut self, context: String, endpoint: Endpoint) -> Vec<Action> {
+        if let Some(beside) = &mut self.beside {
+            beside.jobs.lies_over(Some(context));
+        }
+        let mut state = State::new(Settings {
+            fix: endpoint.fix(),
+            ..settings(&self.args, endpoint.place())
+        });
+        state.lies_beside();
+        if let Some(before) = &mut self.session {
+            before.leave();
+        }
+        let session = Session::new(endpoint, state, self.args.drills.clone());
+        self.open(session)
+    }
+}
+
+impl Beside {
+    fn new(contexts: Contexts, settings: Settings) -> Beside {
+        let (to, news) = channel(1024);
+        let all = contexts.all.iter();
+        let all = all.map(|named| (named.name().to_owned(), named.place()));
+        let file = contexts.file.display().to_string();
+        Beside {
+            jobs: Jobs::new(settings, file, all.collect()),
+            contexts,
+            to,
+            news,
+            watches: HashMap::new(),
+        }
+    }
+
+    /// Watches one, in place of the connection before.
+    fn watch(&mut self, context: String, link: u64) {
+        let named = self.contexts.all.iter().find(|n| n.name() == context);
+        let Some(named) = named.cloned() else { return };
+        let next = tokio::spawn(jobs::follow(named, link, self.to.clone()));
+        if let Some(before) = self.watches.insert(context, next) {
+            before.abort();
         }
     }
 }
 
-/// Ends what ran there; the next takes its place.
-fn replace(place: &mut Option<JoinHandle<()>>, next: Option<JoinHandle<()>>) {
-    if let Some(old) = std::mem::replace(place, next) {
-        old.abort();
+/// The next of what comes there; nothing ever where there is nobody for whom it could come.
+async fn received<T>(from: Option<&mut Receiver<T>>) -> T {
+    let next = match from {
+        Some(from) => from.recv().await,
+        None => None,
+    };
+    match next {
+        Some(next) => next,
+        None => pending().await,
     }
 }

@@ -36,6 +36,16 @@ pub trait Screen: Debug {
         false
     }
 
+    /// How many rows are marked in it, on all of which its acts are done together.
+    fn marked(&self, _common: &Common) -> usize {
+        0
+    }
+
+    /// Whether Esc would end something in it, besides a filter and marks.
+    fn ends_with_esc(&self) -> bool {
+        false
+    }
+
     /// Why one of its own keys would do nothing now, in the words with which it refuses; the palette says so beside it.
     fn refuses(&self, _key: KeyCode, _common: &Common) -> Option<String> {
         None

@@ -5,6 +5,7 @@ mod alone;
 mod authority;
 mod boards;
 mod compare;
+mod contexts;
 mod control;
 mod doctor;
 mod errors;

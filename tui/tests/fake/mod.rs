@@ -27,6 +27,8 @@ pub struct Book {
     pub stopped: bool,
     /// What the job was asked for: `pause`, `resume`, `restart rollout-1`.
     pub asked: Vec<String>,
+    /// So many restarts are refused because another one is under way.
+    pub busy: u32,
     /// Phases that ended, and present ones last.
     pub phases: Vec<v1::PhaseSpan>,
     /// What each place wrote.
@@ -460,7 +462,13 @@ impl Control for Fake {
     ) -> Result<Response<v1::RestartReply>, Status> {
         let v1::RestartRequest { role, index } = request.into_inner();
         let what = index.map_or(role.clone(), |index| format!("{role}-{index}"));
-        self.0.lock().unwrap().asked.push(format!("restart {what}"));
+        let mut book = self.0.lock().unwrap();
+        if book.busy > 0 {
+            book.busy -= 1;
+            let text = format!("a restart of {role} is under way; try again when it is over");
+            return Err(Status::failed_precondition(text));
+        }
+        book.asked.push(format!("restart {what}"));
         let when = "now".to_owned();
         Ok(Response::new(v1::RestartReply { what, when }))
     }

@@ -15,8 +15,8 @@ mod words;
 
 pub use measured::{Figure, Measured};
 
-use caused::Course;
 use crate::cluster::{Cluster, Plan};
+use caused::Course;
 use robust_shared::core::{Core, Incident, Outcome, Reply, Request};
 use robust_shared::ettr::{Slice, WINDOW};
 use robust_shared::fault::Fault;

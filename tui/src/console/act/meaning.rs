@@ -32,6 +32,7 @@ impl Act {
                 vec![change.clone(), verbs::update::MEANS.say([role])]
             }
             Act::Note { text, .. } => vec![text.clone(), verbs::note::MEANS.say([])],
+            Act::Several(several) => several.consequences(job),
             Act::Stop => vec![verbs::stop::MEANS.say([])],
         }
     }
@@ -100,7 +101,41 @@ fn after(role: &str) -> &'static str {
 
 fn of_strike(job: &Job, strike: &Strike) -> Vec<String> {
     let later = strike.at.filter(|at| at.is_start_up());
-    let mut lines = vec![later.map_or_else(|| how(strike), |at| of_later_life(strike, at))];
+    let how = later.map_or_else(|| how(strike), |at| of_later_life(strike, at));
+    let mut lines = vec![how];
+    lines.extend(follows(job, strike));
+    lines
+}
+
+/// The same for each of several instances of its role.
+pub(super) fn strikes_each(job: &Job, strike: &Strike) -> Vec<String> {
+    let how = match (&strike.fault, strike.at.filter(|at| at.is_start_up())) {
+        (fault, Some(at)) => format!(
+            "What runs there is not struck: `{fault}` waits for the next process of each, and strikes in its `{at}`; \
+             D takes it back."
+        ),
+        (Fault::Kill, None) => "SIGKILL goes to the process of each.".to_owned(),
+        (Fault::LoseSlot, None) => {
+            "SIGKILL goes to the process of each. Their slots stay out of use until they are \
+             restored (Nodes, R)."
+                .to_owned()
+        }
+        (Fault::Hang, None) => {
+            "SIGSTOP goes to the process of each. It is found when the silence outlasts its \
+             rule's window."
+                .to_owned()
+        }
+        (fault, None) => format!("{}.", sentence(fault.kind().help())),
+    };
+    let mut lines = vec![how];
+    lines.extend(follows(job, strike));
+    lines
+}
+
+/// What follows from a strike.
+fn follows(job: &Job, strike: &Strike) -> Vec<String> {
+    let later = strike.at.filter(|at| at.is_start_up());
+    let mut lines = Vec::new();
     let status = job.status();
     let task = status.is_some_and(|s| s.policy == "task");
     match &strike.life {
@@ -185,7 +220,7 @@ fn of_machine(job: &Job, fault: &Fault) -> Vec<String> {
     }
 }
 
-fn sentence(text: &str) -> String {
+pub(super) fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(|c| c.to_uppercase().to_string());
     first.unwrap_or_default() + letters.as_str()

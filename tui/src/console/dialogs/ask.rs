@@ -40,12 +40,23 @@ pub fn open(act: Act, sight: &Sight) -> Effect {
     }
 }
 
+/// Asks before all of them are done; where there is none, this is said.
+pub fn open_all(acts: Vec<Act>, none: impl Into<String>, sight: &Sight) -> Effect {
+    match Act::all(acts) {
+        Some(act) => open(act, sight),
+        None => Effect::refuse(none),
+    }
+}
+
 impl Ask {
     fn new(mut act: Act, job: &Job) -> Ask {
         let needs = act.needs(job);
-        if let Act::Strike(strike) = &mut act {
-            // Of a protected job its name is typed first.
-            strike.i_know = job.status().is_some_and(|s| s.protected);
+        // Of a protected job its name is typed first.
+        let i_know = job.status().is_some_and(|s| s.protected);
+        match &mut act {
+            Act::Strike(strike) => strike.i_know = i_know,
+            Act::Several(several) => several.know(i_know),
+            _ => {}
         }
         Ask {
             act,
@@ -78,10 +89,10 @@ impl Ask {
         means
     }
 
-    fn life(&self) -> Option<&Life> {
+    fn life(&self) -> &[Life] {
         match &self.act {
-            Act::Strike(strike) => strike.life.as_ref(),
-            _ => None,
+            Act::Strike(strike) => strike.life.as_slice(),
+            _ => &[],
         }
     }
 

@@ -82,6 +82,7 @@ impl Inside {
     fn title(&self) -> String {
         match &self.asked {
             Asked::Inside { role, index } => format!(" Inside of {} ", who(role, *index)),
+            Asked::InsideOf(whom) => format!(" Inside of {} instances ", whom.len()),
             Asked::Answers => " Who answers ".to_owned(),
         }
     }

@@ -23,31 +23,32 @@ struct Menu {
     kinds: Vec<Kind>,
     /// Which of them is selected.
     at: usize,
-    /// Whom it would strike; none: a node or the leader.
-    life: Option<Life>,
+    /// Whom it would strike; nobody: a node or the leader.
+    whom: Vec<Life>,
     /// The node that is selected.
     node: String,
 }
 
-/// Lists the faults that can befall an instance, or else a node and the leader.
-pub fn open(life: Option<Life>, node: String, sight: &Sight) -> Effect {
+/// Lists the faults that can befall each of these instances, or else a node and the leader.
+pub fn open(whom: Vec<Life>, node: String, sight: &Sight) -> Effect {
     match sight.cannot_act() {
         Some(refusal) => Effect::refuse(refusal),
-        None => Effect::Open(Box::new(Menu::new(life, node))),
+        None => Effect::Open(Box::new(Menu::new(whom, node))),
     }
 }
 
 impl Menu {
-    fn new(life: Option<Life>, node: String) -> Menu {
-        let role = life.as_ref().and_then(|l| l.role.parse::<Role>().ok());
-        let befalls = |kind: &Kind| match role {
-            Some(role) => kind.roles().contains(&role),
-            None => kind.roles().is_empty(),
+    fn new(whom: Vec<Life>, node: String) -> Menu {
+        let mut roles: Vec<Role> = whom.iter().filter_map(|l| l.role.parse().ok()).collect();
+        roles.dedup();
+        let befalls = |kind: &Kind| match roles.is_empty() {
+            true => kind.roles().is_empty(),
+            false => roles.iter().all(|role| kind.roles().contains(role)),
         };
         Menu {
             kinds: Kind::ALL.into_iter().filter(befalls).collect(),
             at: 0,
-            life,
+            whom,
             node,
         }
     }
@@ -69,17 +70,20 @@ impl Menu {
         let Some(&kind) = self.kinds.get(self.at) else {
             return Effect::Close;
         };
-        let text = template(kind, &self.node, &some_peer(self.life.as_ref(), job));
-        let life = self.life.clone();
-        Effect::Open(Box::new(Prompt::new(Wanted::Fault { kind, life }, text)))
+        let text = template(kind, &self.node, &some_peer(&self.whom, job));
+        let whom = self.whom.clone();
+        Effect::Open(Box::new(Prompt::new(Wanted::Fault { kind, whom }, text)))
     }
 }
 
-/// An engine that is not this one.
-fn some_peer(life: Option<&Life>, job: &Job) -> String {
-    let same = |r: &&v1::RoleStatus| life.is_some_and(|l| (&l.role, l.index) == (&r.role, r.index));
+/// An engine that is none of these.
+fn some_peer(whom: &[Life], job: &Job) -> String {
+    let is_one = |r: &v1::RoleStatus| {
+        whom.iter()
+            .any(|l| (&l.role, l.index) == (&r.role, r.index))
+    };
     let mut engines = job.roles().iter().filter(|r| is_engine(&r.role));
-    let found = engines.find(|r| !same(r));
+    let found = engines.find(|r| !is_one(r));
     found.map_or_else(|| "PEER".to_owned(), |r| who(&r.role, r.index))
 }
 
@@ -105,16 +109,17 @@ impl Screen for Menu {
     fn on(&mut self, input: Input, common: &mut Common) -> Vec<Effect> {
         match input {
             Input::Key(code) => self.on_key(code, &common.job),
-            Input::Heard => unless_replaced(self.life.as_ref(), &common.job),
+            Input::Heard => unless_replaced(&self.whom, &common.job),
             _ => Vec::new(),
         }
     }
 
     fn draw(&self, common: &Common, area: Rect, buf: &mut Buffer, _: &mut Drawn) {
         let look = common.look;
-        let whom = match &self.life {
-            Some(life) => who(&life.role, life.index),
-            None => format!("node {} and the leader", self.node),
+        let whom = match &self.whom[..] {
+            [] => format!("node {} and the leader", self.node),
+            [life] => who(&life.role, life.index),
+            several => format!("{} instances", several.len()),
         };
         let room = usize::from(WIDE.min(area.width)).saturating_sub(4);
         let line = |(i, kind): (usize, &Kind)| {

@@ -7,6 +7,7 @@
 //!   K, H, L, Q, R, P, ... ───────────────────┘
 //!   : ──► Palette ──Enter──► the same as by the key
 //!   i, p ──► Inside, which only looks
+//!   several acts, some refused ──► Told
 //! ```
 pub mod ask;
 pub mod help;
@@ -16,3 +17,4 @@ pub mod palette;
 pub mod prompt;
 mod replaced;
 mod sheet;
+pub mod told;

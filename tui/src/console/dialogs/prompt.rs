@@ -47,8 +47,8 @@ pub enum Wanted {
     Fault {
         /// Which.
         kind: Kind,
-        /// Whom; none: a node or the leader.
-        life: Option<Life>,
+        /// Whom; nobody: a node or the leader.
+        whom: Vec<Life>,
     },
     /// What there is to say of an incident.
     Note {
@@ -86,15 +86,16 @@ impl Wanted {
 
     /// What else can be typed.
     pub fn hint(&self) -> String {
-        let Wanted::Fault {
-            life: Some(life), ..
-        } = self
-        else {
+        let Wanted::Fault { whom, .. } = self else {
             return String::new();
         };
-        let Ok(role) = life.role.parse::<Role>() else {
+        let Some(Ok(role)) = whom.first().map(|life| life.role.parse::<Role>()) else {
             return String::new();
         };
+        if whom.iter().any(|life| life.role != role.name()) {
+            // Each role has moments of its own; one that not all of them have is refused.
+            return String::new();
+        }
         let ats = At::phases(role)
             .iter()
             .map(|&phase| At { phase, percent: 0 });
@@ -132,7 +133,12 @@ impl Wanted {
                 }
                 _ => Err("KEY=VALUE is wanted, as in the job file".to_owned()),
             },
-            Wanted::Fault { life, .. } => strike(text, life.clone()).map(Act::Strike),
+            Wanted::Fault { whom, .. } if whom.is_empty() => strike(text, None).map(Act::Strike),
+            Wanted::Fault { whom, .. } => {
+                let one = |life: &Life| strike(text, Some(life.clone())).map(Act::Strike);
+                let all: Vec<Act> = whom.iter().map(one).collect::<Result<_, _>>()?;
+                Act::all(all).ok_or_else(|| "there is no instance selected".to_owned())
+            }
             Wanted::Note { incident } => {
                 let text = note::checked(text).map_err(said)?;
                 let incident = *incident;
@@ -213,9 +219,7 @@ impl Screen for Prompt {
     fn on(&mut self, input: Input, common: &mut Common) -> Vec<Effect> {
         match (input, &self.wanted) {
             (Input::Key(code), _) => self.on_key(code, common),
-            (Input::Heard, Wanted::Fault { life, .. }) => {
-                unless_replaced(life.as_ref(), &common.job)
-            }
+            (Input::Heard, Wanted::Fault { whom, .. }) => unless_replaced(whom, &common.job),
             _ => Vec::new(),
         }
     }

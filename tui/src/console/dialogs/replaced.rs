@@ -3,9 +3,10 @@ use crate::console::act::Life;
 use crate::console::job::Job;
 use crate::console::screen::Effect;
 
-/// Closes it: the process after it is not what the operator chose.
-pub fn unless_replaced(life: Option<&Life>, job: &Job) -> Vec<Effect> {
-    let Some(life) = life else { return Vec::new() };
+/// Closes it: the process after it is not what the operator chose. Where several are chosen the daemon refuses those that
+/// were replaced, and strikes the others.
+pub fn unless_replaced(lives: &[Life], job: &Job) -> Vec<Effect> {
+    let [life] = lives else { return Vec::new() };
     let same = job
         .roles()
         .iter()

@@ -38,6 +38,12 @@ pub fn draw(state: &State, area: Rect, buf: &mut Buffer) {
         let text = format!("filter: {} (Esc)   ", look.fit(hints.filter, 20));
         spans.push(Span::styled(text, look.tone(Tone::Warn)));
     }
+    let marked = state.screen().marked(common);
+    if marked > 0 {
+        let text = format!("{marked} marked (Esc)   ");
+        spans.push(Span::styled(text, look.tone(Tone::Warn)));
+    }
+    let said: usize = spans.iter().map(Span::width).sum();
     let protected = common.job.status().is_some_and(|s| s.protected);
     let right = match (&common.playback, common.read_only) {
         (Some(play), _) => playback(play),
@@ -50,7 +56,7 @@ pub fn draw(state: &State, area: Rect, buf: &mut Buffer) {
         0 => 0,
         cells => cells + 5,
     };
-    let room = usize::from(area.width).saturating_sub(taken);
+    let room = usize::from(area.width).saturating_sub(taken + said.saturating_sub(1));
     for (key, does) in fitting(hints.most, room).iter().map(Key::short) {
         spans.push(Span::styled(key, look.strong().patch(look.accent())));
         spans.push(Span::styled(format!(" {does}   "), look.faint()));

@@ -16,10 +16,26 @@ mod tabs;
 use super::state::State;
 use super::ui::{Drawn, below, line, put, split};
 use ratatui::Frame;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
 use ratatui::text::Line;
 
 /// Below this nothing useful fits.
 const SMALLEST: (u16, u16) = (60, 16);
+
+/// Whether nothing useful fits, which is said then.
+pub fn is_too_small(area: Rect, buf: &mut Buffer) -> bool {
+    let (w, h) = SMALLEST;
+    let is_small = area.width < w || area.height < h;
+    if is_small {
+        let text = format!(
+            "robustctl: {}x{} is too small, {w}x{h} needed",
+            area.width, area.height
+        );
+        put(buf, area, 0, Line::raw(text));
+    }
+    is_small
+}
 
 /// Draws a frame.
 pub fn draw(state: &State, frame: &mut Frame) -> Drawn {
@@ -27,13 +43,7 @@ pub fn draw(state: &State, frame: &mut Frame) -> Drawn {
     let buf = frame.buffer_mut();
     let common = state.common();
     let mut drawn = common.drawn.next();
-    if area.width < SMALLEST.0 || area.height < SMALLEST.1 {
-        let (w, h) = SMALLEST;
-        let text = format!(
-            "robustctl: {}x{} is too small, {w}x{h} needed",
-            area.width, area.height
-        );
-        put(buf, area, 0, Line::raw(text));
+    if is_too_small(area, buf) {
         return drawn;
     }
     tabs::draw(common.look, state.shown(), line(area, 0), buf, &mut drawn);

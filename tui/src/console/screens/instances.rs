@@ -1,5 +1,5 @@
 //! The table of instances, which several screens show with one selection, and the keys for the instance
-//! that is selected in it.
+//! that is selected in it, or for all that are marked.
 use crate::console::act::{Act, Life, Strike, Whole};
 use crate::console::dialogs::prompt::{self, Wanted};
 use crate::console::dialogs::{ask, inside, menu};
@@ -18,7 +18,7 @@ use robust_shared::verbs;
 
 /// The table.
 pub fn table() -> Table<RoleStatus> {
-    Table::new(TableId("instances"), &SPEC)
+    Table::new(TableId("instances"), &SPEC).markable()
 }
 
 const KILL: Key = of('K', "K", "kill", "kill the selected instance");
@@ -35,8 +35,14 @@ const RESTART: Key = of(
     "restart the selected instance, without a fault",
 );
 
+/// Said where nothing is to be asked.
+const NOTHING: &str = "there is nothing to do";
+
+/// So many are looked into together at most: each is asked after the one before.
+const LOOKED_INTO: usize = 8;
+
 /// Keys for the selected instance.
-pub const KEYS: [Key; 11] = [
+pub const KEYS: [Key; 13] = [
     KILL,
     of('H', "H", "hang", "hang the selected instance"),
     of('L', "L", "lose slot", "kill the instance and lose its slot"),
@@ -78,6 +84,8 @@ pub const KEYS: [Key; 11] = [
         "probe",
         "ask every role now: who answers, and how fast",
     ),
+    key::MARK,
+    key::MARK_ALL,
 ];
 
 const fn of(letter: char, name: &'static str, word: &'static str, does: &'static str) -> Key {
@@ -113,61 +121,123 @@ pub fn refuses(code: KeyCode, common: &Common) -> Option<String> {
     on_key(key, common).into_iter().find_map(Effect::refusal)
 }
 
-/// What a key does to the selected instance.
+/// What a key does to the marked instances, or to the selected one where none is marked.
 pub fn on_key(key: char, common: &Common) -> Vec<Effect> {
     if key == 'p' {
         return inside::open(Asked::Answers, common);
     }
-    let Some(role) = common.chosen_instance() else {
+    let mut whom = common.marked_instances();
+    if whom.is_empty() {
+        whom.extend(common.chosen_instance());
+    }
+    // What changes a role changes that of the selected one.
+    let chosen = common.chosen_instance().or(whom.first().copied());
+    let (Some(&first), Some(chosen)) = (whom.first(), chosen) else {
         return match "KHLIDRQSUi".contains(key) {
             true => vec![Effect::refuse("there is no instance selected")],
             false => Vec::new(),
         };
     };
-    let ask = |act| ask::open(act, common);
-    let strike = |fault| {
-        ask(Act::Strike(Strike {
-            fault,
-            at: None,
-            life: Some(Life::from(role)),
-            i_know: false,
-        }))
-    };
-    let role_name = role.role.clone();
     vec![match key {
-        'K' => strike(Fault::Kill),
-        'H' => strike(Fault::Hang),
-        'L' => strike(Fault::LoseSlot),
-        'I' => menu::open(Some(Life::from(role)), role.node.clone(), common),
-        'D' => match common.job.armed_for(role).next() {
-            Some(armed) => ask(Act::Disarm(armed.clone())),
-            None => {
-                let name = who(&role.role, role.index);
-                Effect::refuse(format!("no fault waits for {name}"))
-            }
-        },
-        'R' => ask(Act::Restart(Whole::from(role))),
-        'Q' => ask(Act::Traffic {
-            role: role_name,
-            index: role.index,
-            out: !role.quarantined,
-        }),
+        'K' => strike(&Fault::Kill, &whom, common),
+        'H' => strike(&Fault::Hang, &whom, common),
+        'L' => strike(&Fault::LoseSlot, &whom, common),
+        'I' => menu::open(lives(&whom), first.node.clone(), common),
+        'D' => disarm(&whom, common),
+        'R' => {
+            let restarts = once_a_gang(&whom).map(Act::Restart).collect();
+            ask::open_all(restarts, NOTHING, common)
+        }
+        'Q' => turn_traffic(&whom, common),
         'S' => {
             let all = common.job.roles().iter();
-            let from = all.filter(|r| r.role == role.role).count();
+            let from = all.filter(|r| r.role == chosen.role).count();
             let wanted = Wanted::Scale {
-                role: role_name,
+                role: chosen.role.clone(),
                 from: u32::try_from(from).unwrap_or(u32::MAX),
             };
             prompt::open(wanted, common)
         }
-        'U' => prompt::open(Wanted::Update { role: role_name }, common),
-        'i' => {
-            let (role, index) = (role_name, role.index);
-            return inside::open(Asked::Inside { role, index }, common);
+        'U' => {
+            let role = chosen.role.clone();
+            prompt::open(Wanted::Update { role }, common)
         }
+        'i' => return look_inside(&whom, common),
         _ => return Vec::new(),
     }]
+}
+
+fn lives(whom: &[&RoleStatus]) -> Vec<Life> {
+    whom.iter().map(|&r| Life::from(r)).collect()
+}
+
+fn strike(fault: &Fault, whom: &[&RoleStatus], sight: &Sight) -> Effect {
+    let one = |life| {
+        Act::Strike(Strike {
+            fault: fault.clone(),
+            at: None,
+            life: Some(life),
+            i_know: false,
+        })
+    };
+    let strikes = lives(whom).into_iter().map(one).collect();
+    ask::open_all(strikes, NOTHING, sight)
+}
+
+/// A rank takes its gang along, which is restarted once.
+fn once_a_gang(whom: &[&RoleStatus]) -> impl Iterator<Item = Whole> {
+    let first = whom.iter().position(|r| r.role == "trainer");
+    let kept = move |(at, r): &(usize, &&RoleStatus)| r.role != "trainer" || Some(*at) == first;
+    let all = whom.iter().enumerate().filter(kept);
+    all.map(|(_, &r)| Whole::from(r))
+}
+
+/// Takes back what waits for them: of one instance one fault, as its question names it.
+fn disarm(whom: &[&RoleStatus], sight: &Sight) -> Effect {
+    let mut armed: Vec<Act> = whom
+        .iter()
+        .flat_map(|r| sight.job.armed_for(r))
+        .map(|armed| Act::Disarm(armed.clone()))
+        .collect();
+    let none = match whom {
+        [r] => {
+            armed.truncate(1);
+            format!("no fault waits for {}", who(&r.role, r.index))
+        }
+        _ => "no fault waits for those that are marked".to_owned(),
+    };
+    ask::open_all(armed, none, sight)
+}
+
+/// Out of traffic as long as one of them is in it, and then in again.
+fn turn_traffic(whom: &[&RoleStatus], sight: &Sight) -> Effect {
+    let out = whom.iter().any(|r| !r.quarantined);
+    let turned = whom.iter().filter(|r| r.quarantined != out);
+    let act = |r: &&RoleStatus| Act::Traffic {
+        role: r.role.clone(),
+        index: r.index,
+        out,
+    };
+    ask::open_all(turned.map(act).collect(), NOTHING, sight)
+}
+
+fn look_inside(whom: &[&RoleStatus], sight: &Sight) -> Vec<Effect> {
+    let name = |r: &RoleStatus| (r.role.clone(), r.index);
+    match whom {
+        [one] => {
+            let (role, index) = name(one);
+            inside::open(Asked::Inside { role, index }, sight)
+        }
+        several if several.len() > LOOKED_INTO => {
+            let n = several.len();
+            let text = format!("{n} are marked, and {LOOKED_INTO} are looked into at most");
+            vec![Effect::refuse(text)]
+        }
+        several => {
+            let whom = several.iter().map(|&r| name(r)).collect();
+            inside::open(Asked::InsideOf(whom), sight)
+        }
+    }
 }
 
 /// All there is to say.

@@ -20,7 +20,7 @@ use robust_proto::v1::{NodeStatus, RoleStatus, Slot};
 use robust_shared::verbs;
 
 /// Its keys.
-const KEYS: [Key; 4] = [
+const KEYS: [Key; 6] = [
     CORDON,
     DRAIN,
     Key::act(
@@ -30,6 +30,8 @@ const KEYS: [Key; 4] = [
         "faults of the node, the leader and its store",
     ),
     RESTORE,
+    key::MARK,
+    key::MARK_ALL,
 ];
 const CORDON: Key = Key::act(
     "C",
@@ -61,44 +63,74 @@ pub struct Nodes {
 impl Default for Nodes {
     fn default() -> Self {
         Nodes {
-            table: Table::new(TableId("nodes"), &SPEC),
+            table: Table::new(TableId("nodes"), &SPEC).markable(),
             scroll: Scroll::default(),
         }
     }
 }
 
 impl Nodes {
-    /// What a key does to the selected node.
+    /// What a key does to the marked nodes, or to the selected one where none is marked.
     fn on_key(&self, key: char, sight: &Sight) -> Vec<Effect> {
-        let Some(node) = self.table.chosen(sight.job.nodes(), sight.look) else {
+        let mut whom = self.table.marked(sight.job.nodes());
+        if whom.is_empty() {
+            whom.extend(self.table.chosen(sight.job.nodes(), sight.look));
+        }
+        let Some(&first) = whom.first() else {
             return match "CDIR".contains(key) {
                 true => vec![Effect::refuse("there is no node selected")],
                 false => Vec::new(),
             };
         };
-        let name = node.name.clone();
         vec![match key {
-            'C' => {
-                let out = !node.cordoned;
-                ask::open(Act::Cordon { node: name, out }, sight)
-            }
-            'D' => {
-                let whom = movable(&sight.job, &name);
-                ask::open(Act::Drain { node: name, whom }, sight)
-            }
-            'I' => menu::open(None, name, sight),
-            'R' => match node.lost.first() {
-                Some(slot) => ask::open(Act::Restore(slot.clone()), sight),
-                None => Effect::refuse(format!("no slot of {name} is lost")),
-            },
+            'C' => cordon(&whom, sight),
+            'D' => drain(&whom, sight),
+            'I' if whom.len() > 1 => Effect::refuse("a node fault strikes one node: Esc unmarks"),
+            'I' => menu::open(Vec::new(), first.name.clone(), sight),
+            'R' => restore(&whom, sight),
             _ => return Vec::new(),
         }]
     }
 }
 
-/// What has to be restarted so that nothing is left on a node; a gang once.
-fn movable(job: &Job, node: &str) -> Vec<Whole> {
-    let here = job.roles().iter().filter(|r| r.node == node);
+/// Nothing new on them as long as one may have something, and then again.
+fn cordon(whom: &[&NodeStatus], sight: &Sight) -> Effect {
+    let out = whom.iter().any(|n| !n.cordoned);
+    let turned = whom.iter().filter(|n| n.cordoned != out);
+    let act = |n: &&NodeStatus| Act::Cordon {
+        node: n.name.clone(),
+        out,
+    };
+    ask::open_all(turned.map(act).collect(), "there is nothing to do", sight)
+}
+
+fn drain(whom: &[&NodeStatus], sight: &Sight) -> Effect {
+    let mut names: Vec<String> = whom.iter().map(|n| n.name.clone()).collect();
+    let moved = movable(&sight.job, &names);
+    let act = match (names.len(), names.pop()) {
+        (1, Some(node)) => Act::Drain { node, whom: moved },
+        (_, last) => {
+            names.extend(last);
+            Act::drain_all(names, moved)
+        }
+    };
+    ask::open(act, sight)
+}
+
+/// The first lost slot of each.
+fn restore(whom: &[&NodeStatus], sight: &Sight) -> Effect {
+    let lost = whom.iter().filter_map(|n| n.lost.first());
+    let acts = lost.map(|slot| Act::Restore(slot.clone())).collect();
+    let none = match whom {
+        [node] => format!("no slot of {} is lost", node.name),
+        _ => "no slot of those that are marked is lost".to_owned(),
+    };
+    ask::open_all(acts, none, sight)
+}
+
+/// What has to be restarted so that nothing is left on these nodes; a gang once.
+fn movable(job: &Job, nodes: &[String]) -> Vec<Whole> {
+    let here = job.roles().iter().filter(|r| nodes.contains(&r.node));
     let mut gang = false;
     here.filter(|r| r.role != "trainer" || !std::mem::replace(&mut gang, true))
         .map(Whole::from)
@@ -107,6 +139,7 @@ fn movable(job: &Job, node: &str) -> Vec<Whole> {
 
 impl Screen for Nodes {
     fn on(&mut self, input: Input, common: &mut Common) -> Vec<Effect> {
+        self.table.heard(common.job.nodes());
         if let Some(turned) = self.table.on(&input, common.job.nodes(), common) {
             self.scroll.follow(turned);
             return Vec::new();
@@ -155,6 +188,10 @@ impl Screen for Nodes {
             typing: self.table.typing(),
             filter: self.table.filter(),
         }
+    }
+
+    fn marked(&self, _: &Common) -> usize {
+        self.table.marked_count()
     }
 
     fn refuses(&self, code: KeyCode, common: &Common) -> Option<String> {

@@ -310,6 +310,10 @@ impl Screen for Store {
         }
     }
 
+    fn ends_with_esc(&self) -> bool {
+        self.reader.is_some()
+    }
+
     fn refuses(&self, key: KeyCode, common: &Common) -> Option<String> {
         if let Some(reader) = &self.reader {
             return reader.refuses(key);

@@ -134,12 +134,17 @@ impl Screen for Timeline {
             } else {
                 Style::new()
             };
-            let mark = match here {
-                true => common.look.glyph("▶ ", "> "),
-                false => "  ",
+            let mark = |is: bool, fine, plain| {
+                if is {
+                    common.look.glyph(fine, plain)
+                } else {
+                    " "
+                }
             };
+            let marked = mark(table.is_marked(role), "◆", "*");
             let name = format!(
-                "{mark}{:<10}",
+                "{}{marked}{:<10}",
+                mark(here, "▶", ">"),
                 common.look.fit(&who(&role.role, role.index), 10)
             );
             buf.set_string(inner.x, inner.y + y, name, style);
@@ -164,6 +169,10 @@ impl Screen for Timeline {
             ],
             ..instances::hints(common)
         }
+    }
+
+    fn marked(&self, common: &Common) -> usize {
+        common.instances().marked_count()
     }
 
     fn refuses(&self, key: KeyCode, common: &Common) -> Option<String> {

@@ -39,6 +39,17 @@ impl Common {
         self.instances.chosen(self.job.roles(), self.look)
     }
 
+    /// The marked instances, in the order of the status, also those that the filter leaves out.
+    pub fn marked_instances(&self) -> Vec<&v1::RoleStatus> {
+        self.instances.marked(self.job.roles())
+    }
+
+    /// A status came: marks of instances that are gone go with them.
+    pub(super) fn heard(&mut self) {
+        let Common { sight, instances } = self;
+        instances.heard(sight.job.roles());
+    }
+
     /// Where the selected instance stands in the status.
     pub fn chosen_row(&self) -> Option<usize> {
         self.instances.chosen_row(self.job.roles(), self.look)

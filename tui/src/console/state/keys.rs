@@ -64,6 +64,7 @@ impl State {
             }
             KeyCode::Tab => Some(self.show(self.shown.next(1))),
             KeyCode::BackTab => Some(self.show(self.shown.next(-1))),
+            KeyCode::Char('J') => Some(vec![Action::ShowJobs]),
             KeyCode::Char('r') if self.is_reached_for().is_ok() => Some(vec![self.reconnect()]),
             KeyCode::Char(c) => {
                 if let Some(screen) = ScreenId::of_key(c) {
@@ -72,6 +73,7 @@ impl State {
                 let play = self.common.playback.and_then(|_| play_key(c))?;
                 Some(vec![Action::Play(play)])
             }
+            KeyCode::Esc if self.beside && !self.ends_with_esc() => Some(vec![Action::ShowJobs]),
             KeyCode::Esc if self.shown != ScreenId::Roles => {
                 let roles = self.screens.get_mut(ScreenId::Roles);
                 let effects = roles.on(Input::SearchEnded, &mut self.common);
@@ -81,6 +83,16 @@ impl State {
             }
             _ => None,
         }
+    }
+
+    /// Whether Esc ends something: marks, a filter, a search in the log, which it ends from every screen, or what the screen
+    /// says of itself.
+    fn ends_with_esc(&self) -> bool {
+        let screen = self.screen();
+        screen.marked(&self.common) > 0
+            || !screen.hints(&self.common).filter.is_empty()
+            || screen.ends_with_esc()
+            || self.screens.get(ScreenId::Roles).ends_with_esc()
     }
 
     /// Whether there is a lost daemon to be reached for, or why not.

@@ -67,6 +67,7 @@ impl State {
         sight.advice = advice::advise(&status, shown);
         let other_job = sight.job.observe(now, status);
         sight.link = Link::Live;
+        self.common.heard();
         if other_job {
             self.bell.forget();
         }

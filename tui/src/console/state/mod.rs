@@ -20,15 +20,16 @@ mod offers;
 mod phases;
 mod sight;
 
+pub use bell::Bell;
 pub use common::Common;
 pub use sight::{Link, Settings, Sight};
 
+use super::dialogs::told::Told;
 use super::event::{Action, Event, Quit};
 use super::names::ScreenId;
 use super::screen::{Effect, Input, Screen};
 use super::screens::{Screens, instances};
 use super::ui::Drawn;
-use bell::Bell;
 use connection::Connection;
 use phases::Phases;
 
@@ -60,6 +61,10 @@ pub struct State {
     dialog: Option<Box<dyn Screen>>,
     /// The answer to the last action.
     notice: Option<Notice>,
+    /// Esc, where it ends nothing, goes to the jobs of all contexts.
+    beside: bool,
+    /// What came of several acts and is to be told, once no dialog is in its way.
+    told: Option<Told>,
 }
 
 impl State {
@@ -74,6 +79,8 @@ impl State {
             screens: Screens::default(),
             dialog: None,
             notice: None,
+            beside: false,
+            told: None,
         }
     }
 
@@ -124,6 +131,13 @@ impl State {
                 let good = answer.is_ok();
                 self.notify(answer.unwrap_or_else(|e| e), good);
             }
+            Event::AnsweredAll(answers) => {
+                self.notify(answers.summary(), answers.is_good());
+                if !answers.is_good() {
+                    self.told = Some(Told::of(&answers));
+                    self.tell_what_came();
+                }
+            }
             // Of a dialog, whichever screen lies under it.
             news @ (Event::LookedInside { .. } | Event::Foreseen { .. }) => {
                 return self.tell_dialog(Input::News(news));
@@ -167,6 +181,16 @@ impl State {
     /// The screen that is on top.
     pub fn screen(&self) -> &dyn Screen {
         self.screens.get(self.shown)
+    }
+
+    /// Whether the console is left when the job is over.
+    pub fn ends_with_job(&self) -> bool {
+        self.connection.ends_with_job()
+    }
+
+    /// From now on Esc goes to the jobs of all contexts, where it ends nothing.
+    pub fn lies_beside(&mut self) {
+        self.beside = true;
     }
 
     /// What lies over it.
@@ -235,6 +259,16 @@ impl State {
                 }
             }
         }
+        self.tell_what_came();
         actions
+    }
+
+    /// A question that is open is answered first.
+    fn tell_what_came(&mut self) {
+        if self.dialog.is_none()
+            && let Some(told) = self.told.take()
+        {
+            self.dialog = Some(Box::new(told));
+        }
     }
 }

@@ -89,7 +89,8 @@ pub struct Sight {
 }
 
 impl Sight {
-    pub(super) fn new(settings: Settings) -> Sight {
+    /// Nothing is known yet.
+    pub(in crate::console) fn new(settings: Settings) -> Sight {
         Sight {
             look: settings.look,
             place: settings.place,

@@ -1,7 +1,9 @@
 //! A table as a part of a screen: what an operator did to it, by keys and by mouse, and its rows as they
 //! are shown. The rows themselves are of the screen, or of the job.
+mod marks;
 mod spec;
 
+pub use marks::Marks;
 pub use spec::{Cell, Column, Sort, Spec, View, figures, words};
 
 use crate::console::input::Input;
@@ -13,6 +15,7 @@ use crate::console::ui::{Drawn, Spot, grid};
 use crossterm::event::KeyCode;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use std::collections::BTreeSet;
 
 /// Selection, order and filter of a table.
 #[derive(Debug)]
@@ -22,6 +25,8 @@ pub struct Table<T: 'static> {
     view: View,
     /// Keys go into its filter.
     typing: bool,
+    /// Rows that keys act on together; none: its rows are not marked.
+    marks: Option<Marks>,
 }
 
 /// What an input did to a table.
@@ -43,6 +48,38 @@ impl<T> Table<T> {
             spec,
             view: View::default(),
             typing: false,
+            marks: None,
+        }
+    }
+
+    /// Its rows can be marked.
+    pub fn markable(mut self) -> Table<T> {
+        self.marks = Some(Marks::default());
+        self
+    }
+
+    /// How many rows are marked.
+    pub fn marked_count(&self) -> usize {
+        self.marks.as_ref().map_or(0, Marks::count)
+    }
+
+    /// Whether a row is.
+    pub fn is_marked(&self, row: &T) -> bool {
+        let marks = self.marks.as_ref().filter(|marks| marks.count() > 0);
+        marks.is_some_and(|marks| marks.has(&(self.spec.name)(row)))
+    }
+
+    /// The rows that are, in their order, also those that the filter leaves out.
+    pub fn marked<'a>(&self, rows: &'a [T]) -> Vec<&'a T> {
+        rows.iter().filter(|row| self.is_marked(row)).collect()
+    }
+
+    /// Other rows than before: marks of those that are gone go with them.
+    pub fn heard(&mut self, rows: &[T]) {
+        let spec = self.spec;
+        if let Some(marks) = self.marks.as_mut().filter(|marks| marks.count() > 0) {
+            let names: BTreeSet<String> = rows.iter().map(spec.name).collect();
+            marks.keep(&names);
         }
     }
 
@@ -99,7 +136,39 @@ impl<T> Table<T> {
         }
     }
 
+    /// Takes a key for marks; none: it is none.
+    fn on_mark(&mut self, code: KeyCode, rows: &[T], sight: &Sight) -> Option<Turned> {
+        let marks = self.marks.as_ref()?;
+        match code {
+            // In a recording it holds that, and nothing can be done with marks.
+            KeyCode::Char(' ') => {
+                let name = self.chosen(rows, sight.look).map(self.spec.name);
+                if let (Some(marks), Some(name)) = (&mut self.marks, name) {
+                    marks.turn(name);
+                }
+                Some(self.step(rows, sight.look, 1))
+            }
+            KeyCode::Char('a') => {
+                let names = self.names(rows, sight.look);
+                if let Some(marks) = &mut self.marks {
+                    marks.add(names);
+                }
+                Some(Turned::No)
+            }
+            KeyCode::Esc if marks.count() > 0 => {
+                if let Some(marks) = &mut self.marks {
+                    marks.clear();
+                }
+                Some(Turned::No)
+            }
+            _ => None,
+        }
+    }
+
     fn on_key(&mut self, code: KeyCode, rows: &[T], sight: &Sight) -> Option<Turned> {
+        if let Some(turned) = self.on_mark(code, rows, sight) {
+            return Some(turned);
+        }
         let page = sight.drawn.room(self.id).saturating_sub(1).max(1) as isize;
         let columns = self.spec.columns.len();
         let by = match code {
@@ -222,6 +291,8 @@ impl<T> Table<T> {
         buf: &mut Buffer,
         drawn: &mut Drawn,
     ) {
-        grid::draw(sight, (self.id, spec, &self.view), rows, area, buf, drawn);
+        let is_marked = |row: &T| self.is_marked(row);
+        let of = (self.id, spec, &self.view);
+        grid::draw(sight, of, (rows, &is_marked), area, buf, drawn);
     }
 }

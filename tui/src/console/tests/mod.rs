@@ -4,6 +4,8 @@ mod acts;
 mod advice;
 mod bell;
 mod fixtures;
+mod jobs;
+mod marks;
 mod recorded;
 mod reducer;
 mod screens;

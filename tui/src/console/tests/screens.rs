@@ -46,7 +46,7 @@ pub fn screen(state: &State, width: u16, height: u16) -> String {
 }
 
 /// Compared with the snapshot of this name and size, all of which lie beside this file.
-fn check_at(name: &str, state: &State, width: u16, height: u16) {
+pub fn check_at(name: &str, state: &State, width: u16, height: u16) {
     insta::assert_snapshot!(
         format!("{name}-{width}x{height}"),
         screen(state, width, height)

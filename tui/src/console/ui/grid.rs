@@ -10,7 +10,7 @@ use ratatui::layout::Rect;
 
 /// Fewer cells for the last column are not worth having.
 const REST: u16 = 14;
-/// Cells for the sign beside the selected row.
+/// Cells for the sign beside the selected row, and for the one beside marked ones.
 const GUTTER: u16 = 2;
 
 /// The columns that fit into `width` cells with a gap of one between two, with their numbers.
@@ -47,7 +47,7 @@ pub fn plain<T>(columns: &[Column<T>], rows: &[&T], look: Look, area: Rect, buf:
 pub fn draw<T>(
     sight: &Sight,
     (id, spec, view): (TableId, &Spec<T>, &View),
-    rows: &[T],
+    (rows, is_marked): (&[T], &dyn Fn(&T) -> bool),
     area: Rect,
     buf: &mut Buffer,
     drawn: &mut Drawn,
@@ -88,6 +88,9 @@ pub fn draw<T>(
             ..area
         };
         drawn.spot(whole, Spot::Row(id, first + line));
+        if is_marked(&rows[index]) {
+            buf.set_string(area.x + 1, y, look.glyph("◆", "*"), look.strong());
+        }
         if chosen == Some(first + line) {
             // The sign beside the row: reversed video alone would be lost in a copied screen.
             buf.set_style(

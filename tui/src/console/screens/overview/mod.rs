@@ -54,6 +54,10 @@ impl Screen for Overview {
         }
     }
 
+    fn marked(&self, common: &Common) -> usize {
+        common.instances().marked_count()
+    }
+
     fn refuses(&self, key: KeyCode, common: &Common) -> Option<String> {
         instances::refuses(key, common)
     }

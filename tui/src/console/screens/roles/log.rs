@@ -42,6 +42,11 @@ impl Log {
             .then_some(("find in the log", self.words.as_str()))
     }
 
+    /// Whether only lines with some words are shown.
+    pub fn is_searched(&self) -> bool {
+        !self.words.is_empty()
+    }
+
     /// Takes an input, if it is the log's alone.
     pub fn on(&mut self, input: &Input) -> bool {
         match *input {

@@ -91,6 +91,14 @@ impl Roles {
                 common.turn_instances(&input);
             }
             Input::Key(KeyCode::Enter) => self.turn(common),
+            Input::Key(KeyCode::Char(' ' | 'a')) => {
+                // The next row of the table may be far away from the cursor.
+                let here = common.chosen_row();
+                common.turn_instances(&input);
+                if let Some(row) = here {
+                    common.choose_instance(row);
+                }
+            }
             Input::Key(code) if self.fleet.on_key(code, common) => {}
             Input::Key(KeyCode::Char(key)) => return instances::on_key(key, common),
             Input::Click(spot) => self.fleet.on_click(spot, common),
@@ -210,6 +218,14 @@ impl Screen for Roles {
             typing: self.log.typing().or(hints.typing),
             ..hints
         }
+    }
+
+    fn marked(&self, common: &Common) -> usize {
+        common.instances().marked_count()
+    }
+
+    fn ends_with_esc(&self) -> bool {
+        self.log.is_searched()
     }
 
     fn refuses(&self, key: KeyCode, common: &Common) -> Option<String> {

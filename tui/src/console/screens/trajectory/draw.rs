@@ -23,6 +23,9 @@ const HIGH: u16 = 30;
 /// Cells of the margin.
 const MARGIN: u16 = 7;
 
+/// Said in place of the table.
+const NONE_OF_PROMPT: &str = "the group is empty: the job has no trajectory of this prompt";
+
 /// Less likely than that is unlikely, and than that hardly to be expected.
 const UNLIKELY: f32 = 0.5;
 const RARE: f32 = 0.1;
@@ -69,7 +72,8 @@ impl Reader {
         let Some(told) = &self.told else {
             return Vec::new();
         };
-        let mut lines = vec![figures(sight.look, told, self.text.versions())];
+        let cells = usize::from(area.width);
+        let mut lines = figures(sight.look, told, self.text.versions(), cells);
         let time = |ms| time_of_day_at(ms, sight.zone);
         let records = told.witness.as_ref().map(|w| witness::text(w, &time));
         let most = if area.height >= HIGH { 6 } else { 2 };
@@ -86,6 +90,7 @@ impl Reader {
     fn draw_members(&self, sight: &Sight, area: Rect, buf: &mut Buffer, drawn: &mut Drawn) {
         match (&self.group_trouble, self.members.is_empty()) {
             (Some(why), true) => say(sight.look, why, area, buf),
+            (None, true) if self.group_told => say(sight.look, NONE_OF_PROMPT, area, buf),
             (None, true) => say(sight.look, "looking ...", area, buf),
             (_, false) => self.table.draw(&self.members, sight, area, buf, drawn),
         }
@@ -250,8 +255,8 @@ impl Reader {
     }
 }
 
-/// Reward, length and weights in a line.
-fn figures(look: Look, t: &v1::Trajectory, versions: &[u64]) -> Line<'static> {
+/// Reward, length and weights, in as many lines of so many cells as they take: none of them is cut.
+fn figures(look: Look, t: &v1::Trajectory, versions: &[u64], width: usize) -> Vec<Line<'static>> {
     let reward = match t.reward {
         Some(reward) => format!("{reward:.2}"),
         None => "none yet".to_owned(),
@@ -271,13 +276,21 @@ fn figures(look: Look, t: &v1::Trajectory, versions: &[u64]) -> Line<'static> {
     if !t.answer.is_empty() {
         facts.push(("answer", look.fit(&harmless(&t.answer), 40)));
     }
-    let spans = facts.into_iter().flat_map(|(name, value)| {
-        [
+    let mut lines: Vec<Line<'static>> = Vec::new();
+    for (name, value) in facts {
+        let fact = [
             Span::styled(format!(" {name} "), look.faint()),
             Span::raw(format!("{value} ")),
-        ]
-    });
-    Line::from_iter(spans)
+        ];
+        let cells: usize = fact.iter().map(Span::width).sum();
+        // The blank at the end of a line may lie beyond its edge.
+        let last = lines.last_mut();
+        match last.filter(|line| line.width() + cells <= width + 1) {
+            Some(line) => line.spans.extend(fact),
+            None => lines.push(Line::from_iter(fact)),
+        }
+    }
+    lines
 }
 
 /// A line of others as a terminal may have it.

@@ -78,6 +78,8 @@ pub struct Reader {
     by: By,
     group_asks: Asks,
     members: Vec<v1::Trajectory>,
+    /// They were told once, so that none means that there are none.
+    group_told: bool,
     /// Why those are not known.
     group_trouble: Option<String>,
     table: Table<v1::Trajectory>,
@@ -106,6 +108,7 @@ impl Reader {
             by: By::Version,
             group_asks: Asks::default(),
             members: Vec::new(),
+            group_told: false,
             group_trouble: None,
             table: Table::new(TableId("members"), &group::SPEC),
         }
@@ -267,6 +270,7 @@ impl Reader {
         match read.members {
             Ok(members) => {
                 (self.members, self.group_trouble) = (members, None);
+                self.group_told = true;
                 let name = self.id.to_string();
                 self.table.choose(&self.members, sight.look, &name);
             }

@@ -348,3 +348,24 @@ fn cells_are_drawn_at_every_size_and_in_ascii_without_colour() {
     }
     assert_eq!(state.shown(), ScreenId::Roles);
 }
+
+#[test]
+fn no_count_of_a_fleet_is_lost_at_any_width() {
+    let mut status = fleet(10_000);
+    let last = status.roles.len() - 1;
+    (status.roles[last].state, status.roles[last].phase) = ("starting".into(), "init".into());
+    let mut state = console();
+    let _ = play(&mut state, [over(1, status), press('2')]);
+    for width in [60, 80, 100, 120] {
+        let text = screen(&state, width, 24);
+        let line = text.lines().find(|l| l.contains('✖')).unwrap();
+        for count in ["✖ 1", "◍ 1", "◐ 1", "⊘ 1", "○ 1", "▲ 2", "◌ 1", "9992 run"] {
+            assert!(line.contains(count), "no `{count}` at {width}: {line}");
+        }
+    }
+    let text = screen(&state, 120, 24);
+    assert!(
+        text.contains("1 quarantined  ") && text.contains("9992 running"),
+        "{text}"
+    );
+}

@@ -554,3 +554,40 @@ fn every_size_of_it_can_be_drawn() {
         }
     }
 }
+
+#[test]
+fn every_figure_of_it_is_seen_however_narrow_the_screen_is() {
+    let mut told = ended();
+    told.answer = "fourteen, as was to be expected".into();
+    let state = reading(told);
+    for (width, height) in [(60, 24), (80, 24), (200, 24)] {
+        let text = screen(&state, width, height);
+        for figure in [
+            "reward 1.00",
+            "length 32 tokens in 2 turns",
+            "weights v117 to v118",
+            "stale by 2",
+            "answer fourteen, as was to be expected",
+        ] {
+            assert!(text.contains(figure), "no `{figure}` at {width}:\n{text}");
+        }
+    }
+}
+
+#[test]
+fn a_group_without_any_says_so_once_that_is_known() {
+    let mut state = opened_in(showing(healthy()));
+    assert!(screen(&state, 80, 24).contains("looking ..."));
+    let none = GroupRead {
+        batch: 119,
+        group: 0,
+        members: Ok(Vec::new()),
+    };
+    let _ = play(
+        &mut state,
+        [read(conversation(), 0), Event::GroupRead(Box::new(none))],
+    );
+    let text = screen(&state, 80, 24);
+    assert!(text.contains("the group is empty"), "{text}");
+    assert!(!text.contains("looking ..."), "{text}");
+}

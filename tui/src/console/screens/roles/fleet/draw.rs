@@ -8,6 +8,7 @@ use crate::console::ui::{Drawn, Spot, line, put, section, split};
 use crate::format::{count, is_engine, millis_tight, who};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
 use robust_proto::v1::RoleStatus;
 use std::collections::BTreeMap;
@@ -34,11 +35,12 @@ impl Fleet {
         let scene = self.scene(common, size);
         let inner = section(look, area, &title(&scene), buf);
         let (meanings, inner) = split(inner, MEANINGS);
-        put(buf, meanings, 0, healths(&scene, look));
+        put(buf, meanings, 0, healths(&scene, look, meanings.width));
         put(buf, meanings, 1, phases(&scene, look, meanings.width));
         let chosen = common.chosen_row();
         let at = chosen.and_then(|row| scene.cell_of(row));
-        draw_cells(&scene, at, look, inner, buf);
+        let marked = |row: &usize| common.instances().is_marked(&scene.roles[*row]);
+        draw_cells(&scene, (at, &marked), look, inner, buf);
         drawn.field(Rect {
             x: inner.x + GUTTER.min(inner.width),
             width: size.0,
@@ -49,6 +51,10 @@ impl Fleet {
         let (cursor, inner) = split(inner, CURSOR);
         if let Some(row) = chosen {
             put(buf, cursor, 0, who_it_is(&scene, row, look));
+            if marked(&row) && cursor.height > 0 {
+                let mark = look.glyph("◆", "*");
+                buf.set_string(cursor.x, cursor.y, mark, look.strong());
+            }
             let text = format!(" {}", about(&scene, row, at));
             let text = look.fit(&text, usize::from(cursor.width));
             put(buf, cursor, 1, Line::styled(text, look.faint()));
@@ -85,15 +91,49 @@ fn counts(scene: &Scene, rows: &[usize]) -> Vec<(Health, usize)> {
     all.filter(|(_, n)| *n > 0).collect()
 }
 
-/// How many there are of each health.
-fn healths(scene: &Scene, look: Look) -> Line<'static> {
+/// How many there are of each health, in the longest words that fit: a cell's line is too precious to be taken for them.
+fn healths(scene: &Scene, look: Look, width: u16) -> Line<'static> {
+    let counts = counts(scene, &scene.groups.rows);
+    let lines = WORDINGS.map(|wording| healths_as(&counts, look, wording));
+    let mut lines = Vec::from(lines);
+    let first = lines.iter().position(|l| l.width() <= usize::from(width));
+    lines.swap_remove(first.unwrap_or(WORDINGS.len() - 1))
+}
+
+/// What is called a health beside its count.
+type Wording = fn(Health) -> &'static str;
+
+/// From the longest to the shortest, with what stands between two counts: words; short ones; short ones close together;
+/// signs and counts, where only those that run, who have no sign, are named.
+const WORDINGS: [(Wording, &str); 4] = [
+    (Health::word, "  "),
+    (Health::short, "  "),
+    (Health::short, " "),
+    (
+        |health| match health {
+            Health::Running => health.short(),
+            _ => "",
+        },
+        "  ",
+    ),
+];
+
+fn healths_as(
+    counts: &[(Health, usize)],
+    look: Look,
+    (word, gap): (Wording, &'static str),
+) -> Line<'static> {
     let mut spans = vec![Span::raw(" ")];
-    for (health, n) in counts(scene, &scene.groups.rows) {
-        if health != Health::Running {
+    for (at, (health, n)) in counts.iter().enumerate() {
+        if at > 0 {
+            spans.push(Span::raw(gap));
+        }
+        if *health != Health::Running {
             let (sign, style) = health.sign("", look);
             spans.push(Span::styled(format!("{sign} "), style));
         }
-        spans.push(Span::raw(format!("{n} {}  ", health.word())));
+        let text = format!("{n} {}", word(*health));
+        spans.push(Span::raw(text.trim_end().to_owned()));
     }
     Line::from(spans)
 }
@@ -123,7 +163,14 @@ fn phases(scene: &Scene, look: Look, width: u16) -> Line<'static> {
     Line::from(spans)
 }
 
-fn draw_cells(scene: &Scene, at: Option<usize>, look: Look, area: Rect, buf: &mut Buffer) {
+/// The cursor, and the cells with marked ones underlined.
+fn draw_cells(
+    scene: &Scene,
+    (at, marked): (Option<usize>, &dyn Fn(&usize) -> bool),
+    look: Look,
+    area: Rect,
+    buf: &mut Buffer,
+) {
     let left = area.x + GUTTER;
     let width = usize::from(scene.names.saturating_sub(1));
     for label in scene.field.labels() {
@@ -136,6 +183,9 @@ fn draw_cells(scene: &Scene, at: Option<usize>, look: Look, area: Rect, buf: &mu
         };
         let (sign, mut style) = scene.found.health[row].sign(&scene.roles[row].phase, look);
         let y = area.y + cell.y;
+        if scene.rows(number).iter().any(marked) {
+            style = style.add_modifier(Modifier::UNDERLINED | Modifier::BOLD);
+        }
         if at == Some(number) {
             // Reversed video alone would be lost in a copied screen.
             buf.set_string(area.x, y, look.glyph("▶", ">"), look.strong());

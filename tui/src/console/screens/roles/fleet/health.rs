@@ -77,6 +77,20 @@ impl Health {
         }
     }
 
+    /// The same where there is no room for it.
+    pub fn short(self) -> &'static str {
+        match self {
+            Health::Starting => "start",
+            Health::Off => "off",
+            Health::Running => "run",
+            Health::Quarantined => "quar",
+            Health::Restarting => "restart",
+            Health::Suspected => "susp",
+            Health::Failed => "fail",
+            Health::Done | Health::Homeless => self.word(),
+        }
+    }
+
     /// The character and colour of one that is in this phase.
     pub fn sign(self, phase: &str, look: Look) -> (char, Style) {
         let (fine, plain, tone) = match self {
