@@ -138,7 +138,7 @@ impl Waiting {
         // From before it reads them.
         let files = Files::of(&started);
         let child = line.start_beside(its)?;
-        let (tree, died, bell) = watch(child)?;
+        let Watched { tree, died, bell } = watch(child)?;
         Ok(Self {
             tree,
             died,
@@ -285,8 +285,15 @@ impl Waiting {
     }
 }
 
+/// A program that is watched.
+struct Watched {
+    tree: Arc<Tree>,
+    died: UnboundedReceiver<Died>,
+    bell: Arc<OwnedFd>,
+}
+
 /// Watches the program and all that it starts.
-fn watch(child: Child) -> Result<(Arc<Tree>, UnboundedReceiver<Died>, Arc<OwnedFd>), ShimError> {
+fn watch(child: Child) -> Result<Watched, ShimError> {
     let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(not_held)?);
     let (deaths, died) = mpsc::unbounded_channel();
     let ring = Arc::clone(&bell);
@@ -295,7 +302,8 @@ fn watch(child: Child) -> Result<(Arc<Tree>, UnboundedReceiver<Died>, Arc<OwnedF
         let _ = deaths.send(death);
         let _ = write(&ring, &1u64.to_ne_bytes());
     })?;
-    Ok((Arc::new(tree), died, bell))
+    let tree = Arc::new(tree);
+    Ok(Watched { tree, died, bell })
 }
 
 /// The end of a program before it was told which rank it is: one that ended by itself will do so again.

@@ -419,7 +419,10 @@ async fn a_scrape_over_http_is_the_text_with_its_type() {
         listener,
         robust_http::Wire::Plain,
         None,
-        Arc::clone(&metrics),
+        Arc::new({
+            let metrics = Arc::clone(&metrics);
+            move || metrics.encode()
+        }),
     ));
     let get = async |path: &str, accept: &str| {
         let mut stream = tokio::net::TcpStream::connect(addr).await.unwrap();

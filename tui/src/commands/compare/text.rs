@@ -125,7 +125,7 @@ fn shown(figure: f64, unit: Unit) -> String {
         Unit::Share => format!("{figure:.3}"),
         Unit::Rate => format!("{figure:.1}"),
         Unit::Value => match figure.abs() {
-            size if size == 0.0 => "0".to_owned(),
+            0.0 => "0".to_owned(),
             size if size < 1e-3 => format!("{figure:.2e}"),
             size if size < 1e3 => format!("{figure:.4}"),
             _ => format!("{figure:.1}"),

@@ -43,11 +43,14 @@ pub fn plain<T>(columns: &[Column<T>], rows: &[&T], look: Look, area: Rect, buf:
     }
 }
 
+/// Whether a row is marked.
+pub type IsMarked<'a, T> = dyn Fn(&T) -> bool + 'a;
+
 /// A table with its selection, of which as many rows are drawn as there is room for.
 pub fn draw<T>(
     sight: &Sight,
     (id, spec, view): (TableId, &Spec<T>, &View),
-    (rows, is_marked): (&[T], &dyn Fn(&T) -> bool),
+    (rows, is_marked): (&[T], &IsMarked<T>),
     area: Rect,
     buf: &mut Buffer,
     drawn: &mut Drawn,

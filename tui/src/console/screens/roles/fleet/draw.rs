@@ -3,6 +3,7 @@ use super::groups::By;
 use super::health::Health;
 use super::{Fleet, OUTLIERS, Scene, called};
 use crate::console::state::Common;
+use crate::console::ui::grid::IsMarked;
 use crate::console::ui::look::Look;
 use crate::console::ui::{Drawn, Spot, line, put, section, split};
 use crate::format::{count, is_engine, millis_tight, who};
@@ -166,7 +167,7 @@ fn phases(scene: &Scene, look: Look, width: u16) -> Line<'static> {
 /// The cursor, and the cells with marked ones underlined.
 fn draw_cells(
     scene: &Scene,
-    (at, marked): (Option<usize>, &dyn Fn(&usize) -> bool),
+    (at, marked): (Option<usize>, &IsMarked<usize>),
     look: Look,
     area: Rect,
     buf: &mut Buffer,
