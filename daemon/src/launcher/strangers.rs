@@ -76,18 +76,20 @@ mod tests {
         command.arg("60").process_group(0);
         command.env(OWNER_VARIABLE, owner);
         command.env(INCARNATION_VARIABLE, number);
-        let mut child = command.spawn().unwrap();
+        let child = command.spawn().unwrap();
+        let running = found(owner, child.id());
+        (child, running)
+    }
+
+    /// That process, once its environment can be seen.
+    fn found(owner: &str, pid: u32) -> Running {
         let until = std::time::Instant::now() + Duration::from_secs(10);
         loop {
             let found = owned_by((OWNER_VARIABLE, OsStr::new(owner)), INCARNATION_VARIABLE);
-            if let Some((_, running)) = found.iter().find(|(_, of)| of.pid == child.id()) {
-                return (child, *running);
+            if let Some((_, running)) = found.iter().find(|(_, of)| of.pid == pid) {
+                return *running;
             }
-            if std::time::Instant::now() > until {
-                child.kill().unwrap();
-                let ended = child.wait().unwrap();
-                unreachable!("it is found within 10 s; it was ended instead: {ended}");
-            }
+            assert!(std::time::Instant::now() < until, "it is found within 10 s");
         }
     }
 

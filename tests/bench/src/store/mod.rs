@@ -36,7 +36,7 @@ pub struct StoreArgs {
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     #[arg(value_parser = ["snapshot", "persist", "appends", "calls", "peers", "reopen"])]
     only: Vec<String>,
-    /// Appends also as under [ha]: with this log, as file:///DIR or s3://BUCKET/PREFIX
+    /// Appends also as under `[ha]`: with this log, as file:///DIR or s3://BUCKET/PREFIX
     #[arg(long, value_name = "URL", requires = "ha_etcd")]
     ha_log: Option<String>,
     /// The members of etcd that decide what of that log counts
