@@ -219,8 +219,8 @@ fn incidents_are_told_by_role_rule_and_cause_with_medians_of_those_that_recovere
     ];
     assert_eq!(shown, expected);
     let detect = &told.incidents[1].rows[1];
-    // Of an even number the lower of the two in the middle.
-    assert_eq!(pair(detect), (Some(0.1), Some(0.2)));
+    // Of an even number what is between the two in the middle.
+    assert_eq!(pair(detect), (Some(0.2), Some(0.2)));
     let total = row(&told, "incidents", "in all");
     assert_eq!(pair(total), (Some(4.0), Some(7.0)));
     assert!(

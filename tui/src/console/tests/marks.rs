@@ -189,7 +189,7 @@ fn cells_are_marked_too() {
     let mut state = showing(healthy());
     let _ = play(&mut state, typed("2v"));
     draw(&mut state, 80, 24);
-    let _ = play(&mut state, typed("j "));
+    let _ = play(&mut state, typed("ll "));
     let text = screen(&state, 80, 24);
     assert!(
         text.contains("1 marked (Esc)") && text.contains("\n◆rollout-0  "),
