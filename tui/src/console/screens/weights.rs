@@ -15,6 +15,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use robust_proto::v1;
+use robust_shared::ids::Role;
 use std::collections::{BTreeMap, HashMap};
 
 /// The screen.
@@ -203,7 +204,11 @@ fn grow(s: &v1::Status) -> Vec<Branch> {
         children.entry(parent).or_default().push(i);
     }
     let roots = children.get(&None).map_or(0, Vec::len);
-    let ranks = s.roles.iter().filter(|r| r.role == "trainer").count();
+    let ranks = s
+        .roles
+        .iter()
+        .filter(|r| r.role() == Some(Role::Trainer))
+        .count();
     let mut tree = vec![Branch {
         depth: 0,
         name: format!("trainer ({ranks} ranks)"),
