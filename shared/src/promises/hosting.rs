@@ -88,7 +88,7 @@ impl Hosted {
 }
 
 impl Hosting {
-    /// In a word, as JSON has it.
+    /// Which kind of it, as JSON has it.
     pub fn kind(self) -> HostingKind {
         match self {
             Self::BuiltIn => HostingKind::BuiltIn,
