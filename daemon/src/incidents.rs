@@ -1,5 +1,6 @@
 //! Which incidents of a status are news.
 use robust_proto::v1;
+use robust_shared::core::IncidentOutcome;
 use std::collections::BTreeSet;
 
 /// What is new about an incident.
@@ -31,7 +32,9 @@ impl IncidentBook {
                 self.open.insert(incident.id);
                 tell(News::Opened, incident);
             }
-            if incident.outcome != "recovering" && self.open.remove(&incident.id) {
+            if incident.outcome() != Some(IncidentOutcome::Recovering)
+                && self.open.remove(&incident.id)
+            {
                 tell(News::Over, incident);
             }
         }

@@ -38,6 +38,7 @@ pub mod manifest;
 mod promises;
 pub mod requests;
 mod rules;
+pub mod words;
 
 /// Generated from `robust/v1/*.proto`; a test regenerates and compares it.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]

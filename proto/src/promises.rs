@@ -13,7 +13,7 @@ impl From<&Hosted> for v1::HostedRole {
         };
         Self {
             role: hosted.role.clone(),
-            hosting: hosted.hosting.word().to_owned(),
+            hosting: hosted.hosting.kind().word().to_owned(),
             kind: kind.to_owned(),
             weights: weights.to_owned(),
             text: hosted.hosting.to_string(),

@@ -59,25 +59,26 @@ pub enum Cause {
     GenerationRepeated,
 }
 
-impl Cause {
+crate::wire::named! {
+    Cause:
     /// Its name in reports and JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Cause::Initialisation => "initialisation",
-            Cause::Both => "both",
-            Cause::Training => "training",
-            Cause::Generation => "generation",
-            Cause::TrainerRecovers => "trainer_recovers",
-            Cause::Recovery => "recovery",
-            Cause::TaskRestart => "task_restart",
-            Cause::ContextSwitch => "context_switch",
-            Cause::Paused => "paused",
-            Cause::Blocked => "blocked",
-            Cause::StepRepeated => "step_repeated",
-            Cause::GenerationRepeated => "generation_repeated",
-        }
+    name {
+        Initialisation = "initialisation",
+        Both = "both",
+        Training = "training",
+        Generation = "generation",
+        TrainerRecovers = "trainer_recovers",
+        Recovery = "recovery",
+        TaskRestart = "task_restart",
+        ContextSwitch = "context_switch",
+        Paused = "paused",
+        Blocked = "blocked",
+        StepRepeated = "step_repeated",
+        GenerationRepeated = "generation_repeated",
     }
+}
 
+impl Cause {
     /// Whether it lies over other intervals, and is subtracted.
     pub fn is_waste(self) -> bool {
         matches!(self, Cause::StepRepeated | Cause::GenerationRepeated)

@@ -1,4 +1,5 @@
 //! Names of things: roles, instances, fencing numbers, versions, trajectories.
+use crate::wire::Word;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -35,6 +36,14 @@ impl Role {
     /// Whether it generates tokens: requests are routed to it, and it pulls weights.
     pub fn is_engine(self) -> bool {
         matches!(self, Role::Rollout | Role::Hybrid)
+    }
+}
+
+impl Word for Role {
+    const ALL: &'static [Self] = &Role::ALL;
+
+    fn word(self) -> &'static str {
+        self.name()
     }
 }
 

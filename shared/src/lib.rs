@@ -53,3 +53,4 @@ pub mod time;
 pub mod trial;
 pub mod verbs;
 pub mod weights;
+pub mod wire;

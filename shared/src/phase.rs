@@ -1,4 +1,5 @@
 //! Phases: what an instance is doing now. Detection rules name the phases they apply to.
+use crate::wire::Word;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -95,6 +96,14 @@ impl Phase {
             self,
             Phase::RefLogprob | Phase::OldLogprob | Phase::Update | Phase::Loop
         )
+    }
+}
+
+impl Word for Phase {
+    const ALL: &'static [Self] = &Phase::ALL;
+
+    fn word(self) -> &'static str {
+        self.name()
     }
 }
 

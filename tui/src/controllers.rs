@@ -1,7 +1,7 @@
 //! The controllers of a job, in words.
 use crate::format::{bytes, clock, millis};
 use robust_proto::v1;
-use robust_shared::ha::LACKS_FILES;
+use robust_shared::wire::FollowerState;
 
 /// Who leads, and who follows how far behind.
 pub fn who(of: &v1::Controllers) -> String {
@@ -19,9 +19,11 @@ pub fn who(of: &v1::Controllers) -> String {
 
 fn follower(of: &v1::Follower) -> String {
     let name = &of.name;
-    match (of.state.as_str(), of.behind) {
-        ("silent", _) => format!("{name} silent for {}", clock(of.silent_ms as f64 / 1000.0)),
-        (LACKS_FILES, _) => {
+    match (of.state(), of.behind) {
+        (Some(FollowerState::Silent), _) => {
+            format!("{name} silent for {}", clock(of.silent_ms as f64 / 1000.0))
+        }
+        (Some(FollowerState::LacksFiles), _) => {
             let files = match of.lacks_files {
                 0 => "lacks files".to_owned(),
                 1 => "lacks 1 file".to_owned(),
@@ -43,7 +45,10 @@ fn follower(of: &v1::Follower) -> String {
 
 /// Why followers cannot lead; none: all could.
 pub fn lacking(of: &v1::Controllers) -> Option<String> {
-    let lacking = of.followers.iter().filter(|f| f.state == LACKS_FILES);
+    let lacking = of
+        .followers
+        .iter()
+        .filter(|f| f.state() == Some(FollowerState::LacksFiles));
     let lacking: Vec<String> = lacking
         .map(|f| format!("{}: {}", f.name, f.lacks))
         .collect();

@@ -2,6 +2,7 @@
 use chrono::{FixedOffset, Local, TimeZone as _};
 use robust_proto::v1::{self, NodeStatus};
 use robust_shared::ids::Role;
+use robust_shared::wire::Word as _;
 
 /// What comes after the step: how many there are, where somebody knows.
 pub fn of_total(total: u64) -> String {
@@ -207,7 +208,12 @@ pub fn mode(s: &v1::Status) -> String {
 
 /// Whether a role of this name generates: it serves weights and takes requests.
 pub fn is_engine(role: &str) -> bool {
-    role.parse::<Role>().is_ok_and(Role::is_engine)
+    Role::known(role).is_some_and(Role::is_engine)
+}
+
+/// Whether the role of this name is a rank of the trainer.
+pub fn is_trainer(role: &str) -> bool {
+    Role::known(role) == Some(Role::Trainer)
 }
 
 #[cfg(test)]

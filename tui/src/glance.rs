@@ -4,6 +4,7 @@ use crate::error::CliError;
 use crate::format::time_of_day_at;
 use chrono::FixedOffset;
 use robust_proto::v1;
+use robust_shared::wire::{InstanceState, JobState, Word as _};
 use serde::Serialize;
 
 /// A job, by its last status.
@@ -42,9 +43,19 @@ pub struct Glance {
 }
 
 impl Glance {
+    /// What the job is about; none: a newer daemon's word.
+    fn known(&self) -> Option<JobState> {
+        JobState::known(&self.state)
+    }
+
     /// Of this status.
     pub fn of(s: &v1::Status, eta_s: Option<f64>) -> Glance {
-        let up = |r: &&v1::RoleStatus| matches!(r.state.as_str(), "running" | "done");
+        let up = |r: &&v1::RoleStatus| {
+            matches!(
+                r.state(),
+                Some(InstanceState::Running | InstanceState::Done)
+            )
+        };
         let controllers = s.controllers.as_ref();
         Glance {
             name: s.job.clone(),
@@ -134,15 +145,15 @@ impl Row {
     /// How bad it is.
     pub fn care(&self) -> Care {
         match (&self.away, &self.job) {
-            (_, Some(job)) if job.state == "failed" => Care::Failed,
+            (_, Some(job)) if job.known() == Some(JobState::Failed) => Care::Failed,
             // Its daemon may have ended with it.
             (_, Some(job)) if is_over(&job.state) => Care::Over,
             (Some(_), _) => Care::Away,
             (None, None) => Care::Asked,
             (None, Some(job)) if job.alarms > 0 => Care::Alarmed,
-            (None, Some(job)) => match job.state.as_str() {
-                "running" => Care::Runs,
-                "recovering" => Care::Recovers,
+            (None, Some(job)) => match job.known() {
+                Some(JobState::Running) => Care::Runs,
+                Some(JobState::Recovering) => Care::Recovers,
                 _ => Care::Waits,
             },
         }
@@ -177,7 +188,9 @@ impl Row {
             n => format!("{n} alarms: {}", job.alarm),
         };
         match (alarm.is_empty(), job.reason.is_empty()) {
-            (false, false) if job.state == "failed" => format!("{}; {alarm}", job.reason),
+            (false, false) if job.known() == Some(JobState::Failed) => {
+                format!("{}; {alarm}", job.reason)
+            }
             (false, _) => alarm,
             (true, _) => job.reason.clone(),
         }

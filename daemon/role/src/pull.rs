@@ -25,7 +25,8 @@ use robust_shared::phase::Phase;
 use robust_shared::weights::{Manifest, TensorSpec};
 use robust_transport::{Buffer, Part, RegionKey, Share, Transport};
 use robust_weights::{
-    Observer, Order, Progress, PullError, Served, Slots, Source, SwapError, wrong_chunks,
+    Observer, Order, Progress, PullError, PullErrorKind, Served, Slots, Source, SwapError,
+    wrong_chunks,
 };
 
 use crate::serve::{as_served, as_weights};
@@ -158,7 +159,7 @@ pub fn hands(
 fn order(pull: &PullWeights) -> Result<Order, v1::PullError> {
     let published = pull.manifest.as_ref();
     let corrupt = |reason: String| v1::PullError {
-        kind: "corrupt".to_owned(),
+        kind: PullErrorKind::Corrupt.word().to_owned(),
         source: pull.sources.first().map_or(0, |first| first.incarnation),
         reason,
     };
@@ -177,7 +178,7 @@ fn order(pull: &PullWeights) -> Result<Order, v1::PullError> {
 
 fn source(source: &v1::PullSource) -> Result<Source, v1::PullError> {
     let failed = |reason: String| v1::PullError {
-        kind: "source".to_owned(),
+        kind: PullErrorKind::Source.word().to_owned(),
         source: source.incarnation,
         reason,
     };
@@ -298,7 +299,7 @@ impl Observer for Reports {
                 Outcome::Ok(as_served(&served))
             }
             Err(error) => Outcome::Error(v1::PullError {
-                kind: error.kind.name().to_owned(),
+                kind: error.kind.word().to_owned(),
                 source: error.source_id.map_or(0, |source| source.0),
                 reason: error.reason,
             }),

@@ -17,6 +17,7 @@ use robust_role::{Busy, FromHost, Link, LinkConfig, LinkEnd, RoleArgs, Stages};
 use robust_shared::ids::{InstanceId, Role};
 use robust_shared::job::RolloutCommand;
 use robust_shared::spare::NEVER_READY;
+use robust_shared::wire::PullFault;
 use robust_transport::Transport;
 use robust_tree::{Died, How, Policy, Signal};
 use robust_weights::Slots;
@@ -355,7 +356,7 @@ impl Shim {
                 if let Err(error) = self.pull(feeding, &pull) {
                     tracing::error!(%error, version = pull.version, "the order is not carried out");
                     let error = PullError {
-                        kind: "source".to_owned(),
+                        kind: PullFault::Source.word().to_owned(),
                         source: 0,
                         reason: error.to_string(),
                     };

@@ -116,11 +116,14 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::Audit;
     use super::*;
+    use robust_shared::wire::AuditResult;
     use std::time::Duration;
 
     fn asked(audit: &Audit, what: &str) {
         let entry = audit.asked("uid 7", what, "").unwrap();
-        audit.came_of(&entry, "done", "", Duration::ZERO).unwrap();
+        audit
+            .came_of(&entry, AuditResult::Done, "", Duration::ZERO)
+            .unwrap();
     }
 
     fn kept(store: &Store) -> Vec<Line> {

@@ -21,6 +21,7 @@ use crate::store::Store;
 use allowance::Allowance;
 use files::Writer;
 use robust_proto::v1::AuditEntry;
+use robust_shared::wire::AuditResult;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -37,10 +38,6 @@ const MOST_TEXT: usize = 4096;
 
 /// How long a request waits until the job's log has it.
 const SETTLED: Duration = Duration::from_secs(2);
-
-/// The result of a request that is under way.
-pub const ASKED: &str = "asked";
-const REFUSED: &str = "refused";
 
 /// The open log. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -136,7 +133,7 @@ impl Audit {
             who: who.to_owned(),
             what: what.to_owned(),
             on: cut(on),
-            result: ASKED.to_owned(),
+            result: AuditResult::Asked.word().to_owned(),
             ..AuditEntry::default()
         };
         self.append(book, &entry, true)?;
@@ -156,18 +153,18 @@ impl Audit {
     pub fn came_of(
         &self,
         asked: &AuditEntry,
-        result: &str,
+        result: AuditResult,
         reason: &str,
         took: Duration,
     ) -> io::Result<()> {
         let entry = AuditEntry {
             at_ms: now_ms(),
-            result: result.to_owned(),
+            result: result.word().to_owned(),
             reason: cut(reason),
             took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             ..asked.clone()
         };
-        self.append(self.book(), &entry, result != REFUSED)
+        self.append(self.book(), &entry, result != AuditResult::Refused)
     }
 
     /// Writes down that somebody asked for what is not theirs to ask for, without a wait for the disk. Who
@@ -186,7 +183,7 @@ impl Audit {
             at_ms: now_ms(),
             who: who.to_owned(),
             what: what.to_owned(),
-            result: REFUSED.to_owned(),
+            result: AuditResult::Refused.word().to_owned(),
             reason: cut(&reason),
             ..AuditEntry::default()
         };

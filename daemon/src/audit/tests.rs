@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 use robust_shared::audit::{Check, FILE, Found, HEAD, Head, older_file};
+use robust_shared::wire::AuditResult;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 
@@ -41,7 +42,7 @@ fn a_request_is_on_disk_before_it_acts_and_numbers_go_on_after_a_crash() {
     assert!(text.contains("\"result\":\"asked\""), "{text}");
     let took = Duration::from_millis(30);
     audit
-        .came_of(&asked, "refused", "it is protected", took)
+        .came_of(&asked, AuditResult::Refused, "it is protected", took)
         .unwrap();
     drop(audit);
     // A crash in the middle of a line.

@@ -13,6 +13,7 @@ use crate::store::Store;
 use robust_grouplog::{GroupLog, Position, Seal};
 use robust_remote::Remote;
 use robust_shared::job::Job;
+use robust_shared::wire::{JobState, Word as _};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -204,8 +205,8 @@ pub(super) async fn place(
         Followed::Leads(lead) => Place::Leads(lead),
         Followed::Over(how) => {
             tracing::info!("the job is over: {how}");
-            Place::Over(match how.as_str() {
-                "completed" => ExitCode::Completed,
+            Place::Over(match JobState::known(&how) {
+                Some(JobState::Completed) => ExitCode::Completed,
                 _ => ExitCode::Failed,
             })
         }

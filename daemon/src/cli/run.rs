@@ -43,6 +43,7 @@ use robust_grouplog::FileStore;
 use robust_proto::v1;
 use robust_shared::core::{CoreConfig, Outcome};
 use robust_shared::job::Job;
+use robust_shared::wire::JobState;
 use robust_tree::Groups;
 use std::sync::Arc;
 use std::time::Duration;
@@ -385,7 +386,7 @@ impl Daemon {
         logging.hurry();
         if let Some(lead) = &self.lead {
             match &result {
-                Ok(outcome) => lead.finish(word(outcome)).await,
+                Ok(outcome) => lead.finish(outcome.shown().word()).await,
                 // Another controller goes on.
                 Err(_) => lead.resign().await,
             }
@@ -528,7 +529,7 @@ async fn was_over(
 ) -> Result<ExitCode, Failure> {
     // Roles may be left if the daemon was killed while it ended.
     kill_all(store, state).await?;
-    if status.state != "completed" {
+    if status.state() != Some(JobState::Completed) {
         let reason = match status.reason.as_str() {
             "" => String::new(),
             reason => format!(": {reason}"),
@@ -550,15 +551,6 @@ async fn was_over(
 /// The end of a program that only showed: what a signal asked for.
 pub(super) fn wanted_end(asked: &Asked) -> ExitCode {
     asked.borrow().code.unwrap_or(ExitCode::Completed)
-}
-
-/// How the job ended, for the other controllers.
-fn word(outcome: &Outcome) -> &'static str {
-    match outcome {
-        Outcome::Completed => "completed",
-        Outcome::Failed { .. } => "failed",
-        Outcome::Stopped => "stopped",
-    }
 }
 
 fn ended(asked: &Asked, outcome: &Outcome) -> ExitCode {

@@ -24,6 +24,7 @@ use robust_shared::core::{Core, CoreConfig, Exit, Input, RoleEvent, Severity};
 use robust_shared::ids::{Incarnation, NodeId, Step, TrajectoryId, WeightVersion};
 use robust_shared::job::Job;
 use robust_shared::time::Time;
+use robust_shared::wire::JobState;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
@@ -51,7 +52,8 @@ impl Past {
     /// The last status of a job that is over.
     pub fn over(&self, job: &Job) -> Option<v1::Status> {
         let status = self.status(job)?;
-        matches!(status.state.as_str(), "completed" | "failed").then_some(status)
+        let over = [Some(JobState::Completed), Some(JobState::Failed)];
+        over.contains(&status.state()).then_some(status)
     }
 
     /// The number of the job's revision that was in force; 0: the first.
@@ -77,7 +79,7 @@ impl Past {
 
     /// What is known of the job before its roles are looked for: progress and history.
     pub fn progress(&self, job: &Job) -> Option<v1::Status> {
-        let state = "starting".to_owned();
+        let state = JobState::Starting.word().to_owned();
         Some(v1::Status {
             state,
             roles: Vec::new(),

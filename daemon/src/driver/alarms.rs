@@ -5,52 +5,13 @@ use crate::ckpt::CkptEvent;
 use crate::store::Condition;
 use robust_proto::v1;
 use robust_shared::core::{Severity, View};
-use robust_shared::ha::{FOLLOWS, LACKS_FILES};
+pub use robust_shared::wire::Alarm;
+use robust_shared::wire::FollowerState;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How long a leader may be without anybody who follows it.
 const ALONE: Duration = Duration::from_secs(10);
-
-/// The kind of an alarm; one of each at most. A status tells those that hold in this order, with the gravest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Alarm {
-    /// The database takes no writes, and the job waits.
-    DatabaseFull,
-    /// The job's log takes no writes, and the job waits.
-    LogAway,
-    /// Something stored cannot be read.
-    DatabaseDamaged,
-    /// No room for checkpoints.
-    CheckpointsPaused,
-    /// The object store did not take the last checkpoint.
-    StoreAway,
-    /// No other node holds what the job wants held there.
-    NoReplica,
-    /// The job waits for a service.
-    ServiceMissing,
-    /// Nobody would go on if this controller were lost.
-    NoFollower,
-    /// A node was cordoned for its faults.
-    LemonNode,
-}
-
-impl Alarm {
-    /// Its word in the status and the metrics.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::DatabaseFull => "database full",
-            Self::LogAway => "log away",
-            Self::DatabaseDamaged => "database damaged",
-            Self::CheckpointsPaused => "checkpoints paused",
-            Self::StoreAway => "object store away",
-            Self::NoReplica => "no replica",
-            Self::ServiceMissing => "service missing",
-            Self::NoFollower => "no follower",
-            Self::LemonNode => "node cordoned",
-        }
-    }
-}
 
 /// The alarms that hold.
 #[derive(Clone, Debug, Default)]
@@ -99,7 +60,7 @@ impl Driver {
         };
         let now = self.parts.clock.now();
         let mut followers = controllers.followers.iter();
-        if followers.any(|follower| follower.state == FOLLOWS) {
+        if followers.any(|follower| follower.state() == Some(FollowerState::Follows)) {
             let text = "another controller follows".to_owned();
             self.alone_since = None;
             feeds.lower(now, Alarm::NoFollower, "controllers", text);
@@ -108,7 +69,8 @@ impl Driver {
         let since = *self.alone_since.get_or_insert(now);
         if now.since(since) > ALONE && !feeds.has(Alarm::NoFollower) {
             let lacking = controllers.followers.iter();
-            let lacking = lacking.filter(|follower| follower.state == LACKS_FILES);
+            let lacking =
+                lacking.filter(|follower| follower.state() == Some(FollowerState::LacksFiles));
             let lacking: Vec<String> = lacking
                 .map(|f| format!("{}: {}", f.name, f.lacks))
                 .collect();

@@ -1,6 +1,6 @@
 //! What the daemon prints on standard output: a line a step and, at the end, a summary.
 use robust_proto::v1;
-use robust_shared::core::{StepMetrics, View};
+use robust_shared::core::{IncidentOutcome, StepMetrics, View};
 use robust_shared::ids::Step;
 use robust_shared::printable;
 use std::io::{IsTerminal, Write};
@@ -116,8 +116,8 @@ fn incidents(incidents: &[v1::Incident]) -> Vec<String> {
     let mut lines = vec!["incidents, times in ms:".to_owned(), heads];
     lines.extend(incidents.iter().map(|i| {
         // The job may end before an instance is back.
-        let ms = |ms: f64| match i.outcome.as_str() {
-            "recovering" if ms == 0.0 => "-".to_owned(),
+        let ms = |ms: f64| match i.outcome() {
+            Some(IncidentOutcome::Recovering) if ms == 0.0 => "-".to_owned(),
             _ => format!("{ms:.0}"),
         };
         format!(

@@ -17,6 +17,7 @@ use crate::probe;
 use robust_proto::v1::{self, host_message, leader_message::Body as Down};
 use robust_shared::core::Core;
 use robust_shared::ids::{Incarnation, InstanceId, NodeId};
+use robust_shared::wire::ProbeTarget;
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -279,17 +280,19 @@ impl Asked {
     async fn answered(self) -> v1::ProbeAnswer {
         let over = match self {
             Self::Over(over) => over,
-            Self::Not(why) => return probed("link", false, Duration::ZERO, why.to_owned()),
+            Self::Not(why) => {
+                return probed(ProbeTarget::Link, false, Duration::ZERO, why.to_owned());
+            }
         };
         match tokio::time::timeout(ANSWER_WITHIN, over).await {
-            Ok(Ok(took)) => probed("link", true, took, "it answers".to_owned()),
+            Ok(Ok(took)) => probed(ProbeTarget::Link, true, took, "it answers".to_owned()),
             Ok(Err(_)) => {
                 let text = "its process ended before it answered".to_owned();
-                probed("link", false, Duration::ZERO, text)
+                probed(ProbeTarget::Link, false, Duration::ZERO, text)
             }
             Err(_) => {
                 let text = format!("it did not answer within {ANSWER_WITHIN:?}");
-                probed("link", false, ANSWER_WITHIN, text)
+                probed(ProbeTarget::Link, false, ANSWER_WITHIN, text)
             }
         }
     }
@@ -316,13 +319,13 @@ impl Engine {
             Ok(status) => (false, format!("it generates nothing: HTTP status {status}")),
             Err(why) => (false, why),
         };
-        probed("engine", ok, began.elapsed(), text)
+        probed(ProbeTarget::Engine, ok, began.elapsed(), text)
     }
 }
 
-fn probed(what: &str, ok: bool, took: Duration, answer: String) -> v1::ProbeAnswer {
+fn probed(what: ProbeTarget, ok: bool, took: Duration, answer: String) -> v1::ProbeAnswer {
     v1::ProbeAnswer {
-        what: what.to_owned(),
+        what: what.word().to_owned(),
         ok,
         us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
         answer,

@@ -14,6 +14,7 @@ use robust_shared::core::{GangEvent, Input, Severity, StepMetrics};
 use robust_shared::ids::{Generation, Step};
 use robust_shared::job::PublishAfter;
 use robust_shared::replicas::{Safety, ShardKey};
+use robust_shared::wire::ReplicaState;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -188,11 +189,11 @@ impl Driver {
         let newest = self.replicas.newest();
         let safety = newest.map_or(Safety::Nothing, |step| self.replicas.safety(step));
         let (state, spread) = match safety {
-            Safety::Nothing => ("none yet", ""),
-            Safety::Alone => ("alone", ""),
-            Safety::Copying => ("copying", ""),
-            Safety::Short => ("short", ""),
-            Safety::Safe(spread) => ("safe", spread.word()),
+            Safety::Nothing => (ReplicaState::NoneYet, ""),
+            Safety::Alone => (ReplicaState::Alone, ""),
+            Safety::Copying => (ReplicaState::Copying, ""),
+            Safety::Short => (ReplicaState::Short, ""),
+            Safety::Safe(spread) => (ReplicaState::Safe, spread.word()),
         };
         let done = self.gang.as_ref().and_then(|task| task.done.as_ref());
         let waiting = done.map(|done| {
@@ -204,7 +205,7 @@ impl Driver {
         });
         v1::ReplicaStatus {
             step: newest.map_or(0, |step| step.0),
-            state: state.to_owned(),
+            state: state.word().to_owned(),
             spread: spread.to_owned(),
             waiting: waiting.unwrap_or_default(),
         }

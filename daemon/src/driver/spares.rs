@@ -9,8 +9,9 @@
 use super::Driver;
 use crate::spares::{self, Wanted};
 use robust_proto::v1;
-use robust_shared::core::View;
+use robust_shared::core::{InstanceView, View};
 use robust_shared::ids::{NodeId, Role};
+use robust_shared::wire::{InstanceState, JobState};
 use std::collections::BTreeMap;
 
 impl Driver {
@@ -58,9 +59,11 @@ impl Driver {
 
 /// Nothing is being restarted, and everybody is up who is not kept from it for longer.
 fn is_whole(view: &View) -> bool {
-    let settled = |state: &str| matches!(state, "running" | "quarantined" | "waiting");
-    matches!(view.state.as_str(), "running" | "paused")
-        && view.instances.iter().all(|one| settled(one.state))
+    let settled = |one: &InstanceView| {
+        use InstanceState::{Quarantined, Running, Waiting};
+        matches!(one.state, Running | Quarantined | Waiting)
+    };
+    matches!(view.state, JobState::Running | JobState::Paused) && view.instances.iter().all(settled)
 }
 
 /// For each rank of the trainer, which restart together, so many, and so many for each kind of engine on a node.
@@ -106,12 +109,12 @@ mod tests {
             wanted(&view, 2)[&NodeId::LEADER][0],
             (Role::Trainer, 2 * ranks)
         );
-        view.state = "running".to_owned();
+        view.state = JobState::Running;
         view.instances
             .iter_mut()
-            .for_each(|one| one.state = "running");
+            .for_each(|one| one.state = InstanceState::Running);
         assert!(is_whole(&view));
-        view.instances[0].state = "recovering";
+        view.instances[0].state = InstanceState::Recovering;
         assert!(!is_whole(&view));
     }
 }

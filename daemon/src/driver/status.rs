@@ -1,14 +1,15 @@
 //! From the core's view to what operators' tools read.
 use robust_proto::v1;
 use robust_shared::core::{
-    Answer, ArmedOn, Context, Incident, IncidentOutcome, InstanceView, NodeView, PauseView,
-    Recurring, Restarted, Root, SlotRef, StepMetrics, Testimony, View,
+    Answer, ArmedOn, Context, Incident, InstanceView, NodeView, PauseView, Recurring, Restarted,
+    Root, SlotRef, StepMetrics, Testimony, View,
 };
 use robust_shared::ettr::{Slice, TimeSpent};
 use robust_shared::ids::Step;
 use robust_shared::job::Job;
 use robust_shared::promises::Promises;
 use robust_shared::time::Time;
+use robust_shared::wire::{JobState, TestimonyState};
 use std::time::Duration;
 
 fn ms(duration: Duration) -> f64 {
@@ -72,7 +73,7 @@ impl Frame {
             job: self.job.clone(),
             mode: self.mode.to_owned(),
             policy: self.policy.to_owned(),
-            state: "starting".to_owned(),
+            state: JobState::Starting.word().to_owned(),
             steps_total: self.steps,
             now_ms: now.millis(),
             started_ms: now.millis(),
@@ -91,7 +92,7 @@ impl Frame {
     /// The status the core shows.
     pub fn status(&self, view: &View, now: Time) -> v1::Status {
         v1::Status {
-            state: view.state.clone(),
+            state: view.state.word().to_owned(),
             step: view.step.0,
             steps_total: view.steps_total,
             weight_version: view.version.map_or(0, |v| v.0),
@@ -154,7 +155,7 @@ fn time_spent(spent: &TimeSpent) -> v1::TimeSpent {
         seconds: time.as_secs_f64(),
     };
     let windows = spent.windows.iter().map(|w| v1::TimeWindow {
-        name: w.name.to_owned(),
+        name: w.name.word().to_owned(),
         from_ms: w.from.millis(),
         to_ms: w.to.millis(),
         slices: w.slices.iter().map(slice).collect(),
@@ -221,7 +222,7 @@ fn node(n: &NodeView) -> v1::NodeStatus {
 /// A pause as operators see it.
 pub fn pause(pause: &PauseView) -> v1::Pause {
     v1::Pause {
-        state: pause.word().to_owned(),
+        state: pause.state().word().to_owned(),
         after_step: pause.after.0,
         since_ms: pause.since.millis(),
     }
@@ -252,7 +253,7 @@ fn role(i: &InstanceView, view: &View, now: Time) -> v1::RoleStatus {
         index: i.id.index,
         incarnation: i.incarnation.0,
         pid: i.pid,
-        state: i.state.to_owned(),
+        state: i.state.word().to_owned(),
         phase: i.phase.name().to_owned(),
         weight_version: i.version.map_or(0, |v| v.0),
         tokens_total: i.tokens_total,
@@ -315,7 +316,7 @@ pub fn incident(i: &Incident) -> v1::Incident {
         restart_ms: i.restart().map_or(0.0, ms),
         reconnect_ms: i.reconnect().map_or(0.0, ms),
         total_ms: i.total().map_or(0.0, ms),
-        outcome: outcome(i.outcome).to_owned(),
+        outcome: i.outcome.word().to_owned(),
         at_ms: i.verdict.millis(),
         step: i.step.0,
         evidence: i.evidence.clone(),
@@ -347,18 +348,10 @@ fn testimony(of: &Testimony) -> v1::Testimony {
         node: of.node.clone(),
         state: match &of.answer {
             Answer::Seen(seen) => seen.state.word(),
-            Answer::Late => "late",
-            Answer::Awaited | Answer::Unheard => "unheard",
+            Answer::Late => TestimonyState::Late.word(),
+            Answer::Awaited | Answer::Unheard => TestimonyState::Unheard.word(),
         }
         .to_owned(),
         place: of.place(),
-    }
-}
-
-fn outcome(outcome: IncidentOutcome) -> &'static str {
-    match outcome {
-        IncidentOutcome::Recovering => "recovering",
-        IncidentOutcome::Recovered => "recovered",
-        IncidentOutcome::Failed => "failed",
     }
 }

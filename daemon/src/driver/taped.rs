@@ -12,6 +12,7 @@ use robust_shared::history::{Page, Road, Sent, Tape, Transfer, TransferKind};
 use robust_shared::ids::{Incarnation, InstanceId, Step, WeightVersion};
 use robust_shared::phase::Phase;
 use robust_shared::time::Time;
+use robust_shared::wire::PullFault;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -114,7 +115,7 @@ impl Taped {
                         };
                         self.tape.moved(now, transfer);
                     }
-                    Some(PullResult::Error(e)) if e.kind == "superseded" => {}
+                    Some(PullResult::Error(e)) if e.kind() == Some(PullFault::Superseded) => {}
                     _ => self.tape.failed(now, pull.kind),
                 }
             }

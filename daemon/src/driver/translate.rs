@@ -3,6 +3,7 @@ use robust_proto::v1::{self, pull_done, role_message::Body};
 use robust_shared::core::{Hello, Input, PullFailure, ReturnedBy, RoleEvent};
 use robust_shared::ids::{Incarnation, Step, TrajectoryId, WeightVersion};
 use robust_shared::phase::UnknownPhase;
+use robust_shared::wire::PullFault;
 
 /// What a role said when it linked.
 pub fn hello(hello: &v1::Hello) -> Hello {
@@ -91,16 +92,16 @@ pub fn input(incarnation: Incarnation, body: &Body) -> Result<Option<Input>, Unk
 fn pulled(result: Option<&pull_done::Result>) -> Result<(), PullFailure> {
     match result {
         Some(pull_done::Result::Ok(_)) => Ok(()),
-        Some(pull_done::Result::Error(e)) => Err(match e.kind.as_str() {
-            "superseded" => PullFailure::Superseded,
-            "damaged" => PullFailure::Damaged {
+        Some(pull_done::Result::Error(e)) => Err(match e.kind() {
+            Some(PullFault::Superseded) => PullFailure::Superseded,
+            Some(PullFault::Damaged) => PullFailure::Damaged {
                 reason: e.reason.clone(),
             },
             // It names nobody.
             _ if e.source == 0 => PullFailure::Own {
                 reason: e.reason.clone(),
             },
-            "corrupt" => PullFailure::Corrupt {
+            Some(PullFault::Corrupt) => PullFailure::Corrupt {
                 source: Incarnation(e.source),
             },
             _ => PullFailure::Source {

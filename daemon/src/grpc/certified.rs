@@ -3,6 +3,7 @@ use super::control::ControlService;
 use super::joins::Joins;
 use crate::nodes::{Authorities, AuthoritiesError, MembersError, Stage, unix_ms};
 use robust_proto::v1;
+use robust_shared::wire::{CertifiedKind, RotationStage};
 use tonic::Status;
 
 impl From<AuthoritiesError> for Status {
@@ -46,7 +47,7 @@ impl ControlService {
         let nodes = self.joins.iter().flat_map(|joins| {
             let nodes = joins.members.list(now_ms).1;
             nodes.into_iter().map(|node| v1::Certified {
-                kind: "node".to_owned(),
+                kind: CertifiedKind::Node.word().to_owned(),
                 here: joins.sessions.has(&node.name),
                 waited_for: shows.before.is_some() && node.waits_for(&shows.name, now_ms),
                 name: node.name,
@@ -64,7 +65,7 @@ impl ControlService {
             .roles
             .iter()
             .map(|(incarnation, held, waits)| v1::Certified {
-                kind: "role".to_owned(),
+                kind: CertifiedKind::Role.word().to_owned(),
                 name: held.role.clone(),
                 incarnation: *incarnation,
                 authority: held.by.clone(),
@@ -75,8 +76,8 @@ impl ControlService {
         let certified = nodes.chain(roles).collect();
         let stage = match shows.stage {
             Stage::Alone => "",
-            Stage::Trusting => "trusting",
-            Stage::Certifying => "certifying",
+            Stage::Trusting => RotationStage::Trusting.word(),
+            Stage::Certifying => RotationStage::Certifying.word(),
         };
         Ok(v1::AuthorityReply {
             name: shows.name.clone(),

@@ -14,6 +14,7 @@ use super::rights::{Caller, Rights, Way};
 use crate::audit::Audit;
 use prost::Message;
 use robust_proto::requests::{Reader, of_call};
+use robust_shared::wire::AuditResult;
 use std::convert::Infallible;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -208,14 +209,16 @@ async fn collect(body: Body) -> Result<bytes::Bytes, Status> {
 }
 
 /// A refusal is in the headers of the answer; what went well says so only after its body.
-fn outcome(headers: &HeaderMap) -> (&'static str, String) {
+fn outcome(headers: &HeaderMap) -> (AuditResult, String) {
     let Some(status) = Status::from_header_map(headers) else {
-        return ("done", String::new());
+        return (AuditResult::Done, String::new());
     };
     let result = match status.code() {
-        Code::Ok => "done",
-        Code::DeadlineExceeded | Code::Internal | Code::Unavailable | Code::Unknown => "failed",
-        _ => "refused",
+        Code::Ok => AuditResult::Done,
+        Code::DeadlineExceeded | Code::Internal | Code::Unavailable | Code::Unknown => {
+            AuditResult::Failed
+        }
+        _ => AuditResult::Refused,
     };
     (result, status.message().to_owned())
 }

@@ -5,7 +5,7 @@ use super::words::{ending, refused, role};
 use crate::ckpt;
 use crate::driver::{OperatorEvent, Struck, armed};
 use robust_proto::v1;
-use robust_shared::core::{Reply, Request as CoreRequest};
+use robust_shared::core::{IncidentOutcome, Reply, Request as CoreRequest};
 use robust_shared::fault::{At, Fault, Spec, Target};
 use robust_shared::ids::Incarnation;
 use std::time::Duration;
@@ -213,5 +213,6 @@ fn closed_incident<'a>(status: &'a v1::Status, struck: &Struck) -> Option<&'a v1
     let incidents = &status.incidents;
     let own = incidents.iter().find(|i| i.incarnation == life);
     let swept = || incidents.iter().find(|i| i.swept.contains(&life));
-    own.or_else(swept).filter(|i| i.outcome != "recovering")
+    own.or_else(swept)
+        .filter(|i| i.outcome() != Some(IncidentOutcome::Recovering))
 }

@@ -16,6 +16,7 @@ use crate::tell::Tell;
 use futures::StreamExt as _;
 use robust_proto::v1;
 use robust_shared::ids::Incarnation;
+use robust_shared::wire::{AuditResult, InspectWay, ProbeTarget, ServiceState, Word as _};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
@@ -46,10 +47,10 @@ impl Way {
             );
             Status::invalid_argument(text)
         };
-        match word {
-            "" => Ok(Self::Look(Depth::Stacks)),
-            "probe" => Ok(Self::Probe),
-            word => Depth::of_word(word).map(Self::Look).ok_or_else(unknown),
+        match (word, InspectWay::known(word)) {
+            ("", _) => Ok(Self::Look(Depth::Stacks)),
+            (_, Some(InspectWay::Probe)) => Ok(Self::Probe),
+            _ => Depth::of_word(word).map(Self::Look).ok_or_else(unknown),
         }
     }
 }
@@ -86,7 +87,7 @@ impl ControlService {
                 return;
             };
             let written = tokio::task::spawn_blocking(move || {
-                audit.came_of(&asked, "done", "", began.elapsed())
+                audit.came_of(&asked, AuditResult::Done, "", began.elapsed())
             });
             if let Ok(Err(error)) = written.await {
                 tracing::error!("a result is missing in the audit log: {error}");
@@ -264,7 +265,7 @@ async fn of_service(service: v1::ServiceStatus) -> v1::InspectPart {
     let began = Instant::now();
     let (ok, answer) = match service.addr.as_str() {
         "" => (
-            service.state == "up",
+            service.state() == Some(ServiceState::Up),
             format!("it has no port to be asked at, and is {}", service.state),
         ),
         addr => match probe::accepts(addr, PORT_WITHIN).await {
@@ -282,7 +283,7 @@ async fn of_service(service: v1::ServiceStatus) -> v1::InspectPart {
         incarnation: service.incarnation,
         state: service.state,
         probes: vec![v1::ProbeAnswer {
-            what: "port".to_owned(),
+            what: ProbeTarget::Port.word().to_owned(),
             ok,
             us,
             answer,

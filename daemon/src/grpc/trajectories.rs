@@ -6,6 +6,7 @@ use crate::witness::{AccountError, Live, account, witness};
 use robust_proto::v1;
 use robust_shared::core::staleness;
 use robust_shared::ids::{Step, TrajectoryId, WeightVersion};
+use robust_shared::wire::{TrajectoryState, Word as _};
 use tokio::sync::mpsc::Sender;
 use tonic::Status;
 
@@ -29,7 +30,7 @@ enum Which {
     All {
         from: TrajectoryId,
         last_batch: u64,
-        state: Option<&'static str>,
+        state: Option<TrajectoryState>,
     },
 }
 
@@ -39,15 +40,14 @@ pub type Named = Vec<(TrajectoryId, Option<Live>)>;
 impl Wanted {
     /// Refuses a state that is none.
     pub fn from_wire(request: &v1::TrajectoriesRequest) -> Result<Self, Status> {
-        let state = match request.state.as_str() {
-            "" => None,
-            "running" => Some("running"),
-            "finished" => Some("finished"),
-            "consumed" => Some("consumed"),
-            "set_aside" => Some("set_aside"),
-            other => {
+        let state = match (request.state.as_str(), request.state()) {
+            ("", _) => None,
+            (_, Some(state)) => Some(state),
+            (other, None) => {
+                let known: Vec<_> = TrajectoryState::ALL.iter().map(|s| s.word()).collect();
                 return Err(Status::invalid_argument(format!(
-                    "unknown state `{other}`; states are running, finished, consumed, set_aside"
+                    "unknown state `{other}`; states are {}",
+                    known.join(", ")
                 )));
             }
         };
@@ -193,13 +193,13 @@ impl Wanted {
     }
 }
 
-fn state_of(stored: &StoredTrajectory) -> &'static str {
+fn state_of(stored: &StoredTrajectory) -> TrajectoryState {
     match (stored.consumed_by, &stored.finished) {
-        (Some(_), Some(_)) => "consumed",
+        (Some(_), Some(_)) => TrajectoryState::Consumed,
         // Its step is not trained on it.
-        (Some(_), None) => "set_aside",
-        (None, Some(_)) => "finished",
-        (None, None) => "running",
+        (Some(_), None) => TrajectoryState::SetAside,
+        (None, Some(_)) => TrajectoryState::Finished,
+        (None, None) => TrajectoryState::Running,
     }
 }
 
@@ -214,7 +214,7 @@ fn shown(id: TrajectoryId, stored: StoredTrajectory, content: bool) -> v1::Traje
         batch: id.batch,
         group: id.group,
         member: id.member,
-        state: state.to_owned(),
+        state: state.word().to_owned(),
         turn_count: u32::try_from(stored.turns.len()).unwrap_or(u32::MAX),
         tokens: spans().map(|span| span.ids.len() as u64).sum(),
         oldest_version: oldest.unwrap_or(0),

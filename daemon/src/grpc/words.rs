@@ -1,7 +1,7 @@
 //! What the core and the store say, in gRPC's words, and what callers name in the core's.
 use crate::driver;
 use robust_proto::v1;
-use robust_shared::core::{Event, Refusal, Reply, RestartTarget, Severity};
+use robust_shared::core::{Event, Refusal, Reply, RestartTarget};
 use robust_shared::ids::{InstanceId, Role};
 use tonic::{Response, Status};
 
@@ -73,12 +73,7 @@ pub(super) fn event(seq: u64, event: &Event) -> v1::Event {
     v1::Event {
         seq,
         at_ms: event.at.millis(),
-        severity: match event.severity {
-            Severity::Info => "info",
-            Severity::Warn => "warn",
-            Severity::Fault => "fault",
-        }
-        .to_owned(),
+        severity: event.severity.word().to_owned(),
         kind: event.kind.clone(),
         role: event
             .id

@@ -3,7 +3,7 @@ use super::lead::Lead;
 use super::site::{Keys, Member, read};
 use robust_arbiter::{Arbiter, Entry, Etcd, Revision, Write};
 use robust_proto::v1;
-use robust_shared::ha::{FOLLOWS, LACKS_FILES};
+use robust_shared::wire::FollowerState;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -113,9 +113,9 @@ impl Roster {
             }
             let Member { applied, lacks, .. } = read(&entry.value).unwrap_or_default();
             let state = match (silent > SILENT, &lacks) {
-                (true, _) => "silent",
-                (false, Some(_)) => LACKS_FILES,
-                (false, None) => FOLLOWS,
+                (true, _) => FollowerState::Silent,
+                (false, Some(_)) => FollowerState::LacksFiles,
+                (false, None) => FollowerState::Follows,
             };
             let lacks = lacks.unwrap_or_default();
             followers.push(v1::Follower {
@@ -123,7 +123,7 @@ impl Roster {
                 group: applied,
                 behind: group.saturating_sub(applied),
                 silent_ms: millis(silent),
-                state: state.to_owned(),
+                state: state.word().to_owned(),
                 lacks_files: lacks.files,
                 lacks_bytes: lacks.bytes,
                 files_bytes: lacks.of,

@@ -9,6 +9,7 @@ use super::debugger::{self, End};
 use super::proc_stat::{ProcStat, SHIM, hosted_by};
 use super::{Running, frames};
 use robust_proto::v1::{InspectedProcess, InspectedThread};
+use robust_shared::wire::{InspectWay, Word as _};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
@@ -45,20 +46,24 @@ pub enum Depth {
 }
 
 impl Depth {
-    const ALL: [Self; 3] = [Self::Threads, Self::Stacks, Self::Native];
-
     /// As requests have it.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Threads => "threads",
-            Self::Stacks => "stacks",
-            Self::Native => "native",
-        }
+        let way = match self {
+            Self::Threads => InspectWay::Threads,
+            Self::Stacks => InspectWay::Stacks,
+            Self::Native => InspectWay::Native,
+        };
+        way.word()
     }
 
     /// The depth of this word.
     pub fn of_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|depth| depth.word() == word)
+        match InspectWay::known(word)? {
+            InspectWay::Threads => Some(Self::Threads),
+            InspectWay::Stacks => Some(Self::Stacks),
+            InspectWay::Native => Some(Self::Native),
+            InspectWay::Probe => None,
+        }
     }
 
     /// What a look may take, all processes of an instance together.

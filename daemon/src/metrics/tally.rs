@@ -8,6 +8,7 @@ use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use robust_proto::v1;
+use robust_shared::core::IncidentOutcome;
 use robust_shared::hardware::FindingKind;
 use robust_shared::ids::InstanceId;
 use std::sync::{Mutex, PoisonError};
@@ -21,7 +22,7 @@ const BUCKETS: [f64; 14] = [
 /// that the first one is an increase.
 const STAGES: [&str; 3] = ["detect", "restart", "reconnect"];
 const PLANS: [&str; 5] = ["instance", "gang", "task", "fail", "other"];
-const OUTCOMES: [&str; 2] = ["recovered", "failed"];
+const OUTCOMES: [IncidentOutcome; 2] = [IncidentOutcome::Recovered, IncidentOutcome::Failed];
 
 #[derive(Clone)]
 struct Stages;
@@ -115,7 +116,7 @@ impl Tally {
         );
         for plan in PLANS {
             for outcome in OUTCOMES {
-                tally.recovery(plan, outcome);
+                tally.recovery(plan, outcome.word());
             }
         }
         for name in STAGES {

@@ -9,6 +9,7 @@ use robust_shared::core::{Health, Record};
 use robust_shared::ettr::{Cause, Curve};
 use robust_shared::history::{Overview, Road, Row};
 use robust_shared::time::Time;
+use robust_shared::wire::JobState;
 
 /// Points of a curve and stretches of a lane where none are asked for.
 const CELLS: usize = 600;
@@ -99,7 +100,10 @@ fn curve(store: &Store) -> Result<Curve, StoreError> {
 /// From the job's begin to now, or to the last that is known of one that is over.
 fn extent(store: &Store, status: &v1::Status, curve: &Curve) -> Result<(Time, Time), StoreError> {
     let from = Time(status.started_ms.saturating_mul(1_000));
-    let running = matches!(status.state.as_str(), "running" | "recovering");
+    let running = matches!(
+        status.state(),
+        Some(JobState::Running | JobState::Recovering)
+    );
     if running {
         return Ok((from, Time(status.now_ms.saturating_mul(1_000)).max(from)));
     }

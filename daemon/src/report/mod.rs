@@ -7,6 +7,7 @@ use crate::driver::{self, incident};
 use crate::store::{Store, StoreError, StoredStep};
 use robust_proto::v1;
 use robust_shared::ids::Step;
+use robust_shared::wire::{JobState, Window};
 
 /// Steps over which the first and the last reward are averaged.
 const WINDOW: usize = 20;
@@ -49,7 +50,7 @@ fn assemble(
     let rewards: Vec<f64> = steps.iter().map(|s| s.metrics.reward).collect();
     let (reward_first, reward_last) = first_and_last(&rewards);
     let last_ms = steps.last().map_or(0, |s| s.at.millis());
-    let over = matches!(status.state.as_str(), "completed" | "stopped" | "failed");
+    let over = status.state().is_some_and(JobState::is_over);
     // A run that is over took until its last step, however long the daemon lingers.
     let until = if over && last_ms > 0 {
         last_ms
@@ -88,7 +89,9 @@ fn assemble(
 
 /// Of the account of the time what is of the whole job: shorter windows end now, not with the run.
 fn whole_job(mut spent: v1::TimeSpent) -> v1::TimeSpent {
-    spent.windows.retain(|window| window.name == "job");
+    spent
+        .windows
+        .retain(|window| window.name() == Some(Window::Job));
     spent.stretches.clear();
     spent
 }

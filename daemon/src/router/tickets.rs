@@ -3,6 +3,7 @@ use crate::links::RouteEvent;
 use crate::tell::Tell;
 use robust_proto::v1;
 use robust_shared::ids::Incarnation;
+use robust_shared::wire::JobState;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -131,5 +132,5 @@ impl Tickets {
 }
 
 fn is_over(status: &v1::Status) -> bool {
-    matches!(status.state.as_str(), "completed" | "stopped" | "failed")
+    status.state().is_some_and(JobState::is_over)
 }

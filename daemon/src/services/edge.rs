@@ -10,7 +10,7 @@ use crate::worker::WorkerPlan;
 use robust_proto::v1;
 use robust_shared::core::{Exit, for_memory};
 use robust_shared::ids::Incarnation;
-use robust_shared::job::{Job, Needed, ServicePlace};
+use robust_shared::job::{Job, ServicePlace};
 use robust_shared::service::{self, Effect, Event, Plan, ServiceId};
 use robust_shared::time::Time;
 use robust_tree::{keep_port, lend_ports};
@@ -247,13 +247,13 @@ impl Services {
             v1::ServiceStatus {
                 name: view.id.name,
                 index: view.id.index,
-                state: view.state.to_owned(),
+                state: view.state.word().to_owned(),
                 incarnation: view.life.0,
                 pid: entry.map_or(0, |e| e.pid),
                 addr: addr.unwrap_or_default(),
                 restarts: view.restarts,
                 reason: view.reason,
-                needed: needed(view.needed).to_owned(),
+                needed: view.needed.name().to_owned(),
                 since_ms: view.since.millis(),
             }
         })
@@ -335,7 +335,7 @@ impl Services {
 
     fn note_up(&mut self) {
         for view in self.machine.view() {
-            let up = matches!(view.state, "up" | "suspect");
+            let up = view.state.is_up();
             if let Some(entry) = self.book.of(&view.id).filter(|e| e.life == view.life.0) {
                 entry.up = up;
             }
@@ -413,13 +413,5 @@ fn addresses(book: &Book, plan: &WorkerPlan) -> String {
     match joined.is_empty() {
         true => String::new(),
         false => serde_json::to_string(&joined).unwrap_or_default(),
-    }
-}
-
-fn needed(needed: Needed) -> &'static str {
-    match needed {
-        Needed::Fail => "fail",
-        Needed::Wait => "wait",
-        Needed::Degrade => "degrade",
     }
 }

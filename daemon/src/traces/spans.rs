@@ -7,6 +7,7 @@ use opentelemetry::{InstrumentationScope, KeyValue, StringValue};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use robust_proto::v1;
+use robust_shared::core::IncidentOutcome;
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -62,8 +63,8 @@ pub(super) fn spans(incident: &v1::Incident, identity: &Identity) -> Vec<SpanDat
     let (_, _, over) = stages[stages.len() - 1];
     let mut root = trace.span("incident", None, struck, over.max(last.unwrap_or(over)));
     root.attributes = attributes(incident, identity);
-    root.status = match incident.outcome.as_str() {
-        "recovered" => Status::Ok,
+    root.status = match incident.outcome() {
+        Some(IncidentOutcome::Recovered) => Status::Ok,
         _ => Status::error(incident.reason.clone()),
     };
     let top = root.span_context.span_id();

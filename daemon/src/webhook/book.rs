@@ -1,6 +1,7 @@
 //! Which alarms and incidents of a status are news to the receiver.
 use crate::store::Told;
 use robust_proto::v1;
+use robust_shared::core::IncidentOutcome;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -47,7 +48,9 @@ impl Book {
 
     /// Of a receiver that is new: the begins of these incidents were before its time.
     pub fn beginning_with(incidents: &[v1::Incident]) -> Self {
-        let open = incidents.iter().filter(|i| i.outcome == "recovering");
+        let open = incidents
+            .iter()
+            .filter(|i| i.outcome() == Some(IncidentOutcome::Recovering));
         Self::going_on(Told {
             begun: incidents.iter().map(|i| i.id).max().unwrap_or(0),
             open: open.map(|i| i.id).collect(),
@@ -68,7 +71,9 @@ impl Book {
                 self.told.open.insert(incident.id);
                 tell(News::Begins(incident));
             }
-            if incident.outcome != "recovering" && self.told.open.remove(&incident.id) {
+            if incident.outcome() != Some(IncidentOutcome::Recovering)
+                && self.told.open.remove(&incident.id)
+            {
                 self.open.remove(&incident.id);
                 tell(News::Ends(incident));
             }

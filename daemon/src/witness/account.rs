@@ -1,11 +1,12 @@
 //! What entered a committed step, and how it came there.
 use super::judge::{Listed, is_set_aside, spans, versions};
-use super::{BETWEEN, LOOKS, told, word};
+use super::{BETWEEN, LOOKS, told};
 use crate::report::line;
 use crate::store::{Committed, OwnRecord, Retention, Store, StoreError};
 use robust_proto::v1;
 use robust_shared::core::{Past, staleness};
 use robust_shared::ids::{Step, TrajectoryId, WeightVersion};
+use robust_shared::wire::TrajectoryState;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Trajectories in one part.
@@ -193,11 +194,15 @@ fn row(
         ..
     } = told(past, end, lease);
     let set_aside = past.map_or(stored.is_some() && end.is_none(), is_set_aside);
+    let state = match set_aside {
+        true => TrajectoryState::SetAside,
+        false => TrajectoryState::Consumed,
+    };
     v1::StepTrajectory {
         batch: id.batch,
         group: id.group,
         member: id.member,
-        state: word(set_aside).to_owned(),
+        state: state.word().to_owned(),
         kept: stored.is_some(),
         reward: end.map(|end| end.reward),
         oldest_version: oldest,

@@ -19,6 +19,7 @@ use judge::{Listed, is_set_aside, past_of, versions};
 use robust_proto::v1;
 use robust_shared::core::{Past, Place, Setback, Trajectory};
 use robust_shared::ids::{Incarnation, Step, TrajectoryId};
+use robust_shared::wire::WitnessState;
 use std::time::Duration;
 
 /// What looks wrong must do so that often, so long apart: a commit may fall between two readings.
@@ -158,8 +159,11 @@ impl Facts {
                 "step {step} consumed it; a former build did not put on record whether it was trained on, and nothing of it is stored"
             ),
         };
-        let state = word(without == Some(true)).to_owned();
-        (witness.state, witness.why) = (state, why);
+        let state = match without {
+            Some(true) => WitnessState::SetAside,
+            Some(false) | None => WitnessState::Consumed,
+        };
+        (witness.state, witness.why) = (state.word().to_owned(), why);
         witness.step = Some(step.0);
         witness.committed_ms = commit.figures.at.millis();
         witness.generation = commit.figures.generation.0;
@@ -184,21 +188,23 @@ impl Facts {
             let text = format!(
                 "the own record of {id} names step {by}, and no record of that step lists it"
             );
-            return Some(contradicted("consumed", text));
+            return Some(contradicted(WitnessState::Consumed, text));
         }
         if self.commit.is_some() {
             self.own.stored.as_ref()?;
             let text = format!(
                 "step {batch} is committed and its record does not list {id}, of which turns are stored"
             );
-            return Some(contradicted("finished", text));
+            return Some(contradicted(WitnessState::Finished, text));
         }
         if batch <= self.recorded {
-            return Some(said("consumed", self.without_record(batch)));
+            return Some(said(WitnessState::Consumed, self.without_record(batch)));
         }
         let witness = self.open()?;
+        let consumes = [WitnessState::SetAside, WitnessState::Committing].map(Some);
+        let consumes = consumes.contains(&witness.state());
         match named {
-            Some(by) if witness.state != "set_aside" && witness.state != "committing" => {
+            Some(by) if !consumes => {
                 let text =
                     format!("the own record of {id} names step {by}, which is not committed");
                 Some(v1::Witness {
@@ -237,9 +243,14 @@ impl Facts {
             None if batch <= self.live.committed.0 => {
                 let why =
                     format!("the record of step {batch}, which consumes it, is being written");
-                return Some(said("committing", why));
+                return Some(said(WitnessState::Committing, why));
             }
-            None => return Some(said("not_begun", format!("batch {batch} is not open yet"))),
+            None => {
+                return Some(said(
+                    WitnessState::NotBegun,
+                    format!("batch {batch} is not open yet"),
+                ));
+            }
         };
         let holder = t
             .past
@@ -256,12 +267,12 @@ impl Facts {
                         true => ", to be generated again from its prompt",
                         false => ", to be gone on with from what is stored",
                     });
-                witness.state = "waiting".to_owned();
+                witness.state = WitnessState::Waiting.word().to_owned();
                 witness.why = format!("it waits to be handed out{again}");
                 witness.waits_until_ms = until.millis();
             }
             Place::Leased(Incarnation(incarnation)) => {
-                witness.state = "generating".to_owned();
+                witness.state = WitnessState::Generating.word().to_owned();
                 let who = match holder.is_empty() {
                     true => "an agent worker",
                     false => &holder,
@@ -272,11 +283,11 @@ impl Facts {
                 (witness.agent, witness.incarnation) = (holder, incarnation);
             }
             Place::Finished { .. } => {
-                witness.state = "finished".to_owned();
+                witness.state = WitnessState::Finished.word().to_owned();
                 witness.why = format!("it is at its end, and step {batch} is not committed");
             }
             Place::SetAside => {
-                witness.state = "set_aside".to_owned();
+                witness.state = WitnessState::SetAside.word().to_owned();
                 witness.why =
                     format!("step {batch}, which is not committed, will be trained without it");
             }
@@ -285,23 +296,15 @@ impl Facts {
     }
 }
 
-/// Consumed, or set aside.
-fn word(set_aside: bool) -> &'static str {
-    match set_aside {
-        true => "set_aside",
-        false => "consumed",
-    }
-}
-
-fn said(state: &str, why: String) -> v1::Witness {
+fn said(state: WitnessState, why: String) -> v1::Witness {
     v1::Witness {
-        state: state.to_owned(),
+        state: state.word().to_owned(),
         why,
         ..Default::default()
     }
 }
 
-fn contradicted(state: &str, text: String) -> v1::Witness {
+fn contradicted(state: WitnessState, text: String) -> v1::Witness {
     v1::Witness {
         disagreements: vec![text],
         ..said(state, "its records contradict each other".to_owned())

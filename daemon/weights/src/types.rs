@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use robust_shared::ids::{Incarnation, WeightVersion};
 use robust_shared::weights::Manifest;
+pub use robust_shared::wire::PullFault as PullErrorKind;
 use robust_transport::{Address, Buffer, Part, RegionKey, RoadKind};
 
 use crate::patch::Link;
@@ -110,37 +111,6 @@ pub struct PullError {
     pub source_id: Option<Incarnation>,
     /// In words.
     pub reason: String,
-}
-
-/// Kinds of [`PullError`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PullErrorKind {
-    /// A source died, stalled or refused.
-    Source,
-    /// A source's bytes are not the published ones, or the manifest is not of this model.
-    Corrupt,
-    /// A newer order came, or a newer version is served.
-    Superseded,
-    /// What had come changed in this process's own memory before it was served.
-    Damaged,
-}
-
-impl PullErrorKind {
-    /// As on the control plane: `source`, `corrupt`, `superseded`, `damaged`.
-    pub fn name(self) -> &'static str {
-        match self {
-            PullErrorKind::Source => "source",
-            PullErrorKind::Corrupt => "corrupt",
-            PullErrorKind::Superseded => "superseded",
-            PullErrorKind::Damaged => "damaged",
-        }
-    }
-}
-
-impl std::fmt::Display for PullErrorKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
 }
 
 impl PullError {

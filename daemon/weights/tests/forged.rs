@@ -161,7 +161,7 @@ fn weights_made_to_have_the_published_xxh3_are_refused_and_their_sender_is_named
     let rollout = Rollout::start(&here);
     let refused = rollout.pull(&served.manifest, source).unwrap_err();
     assert_eq!(
-        (refused.kind.name(), refused.source_id),
+        (refused.kind.word(), refused.source_id),
         ("corrupt", Some(Incarnation(66)))
     );
     assert!(
@@ -193,7 +193,7 @@ fn a_chunk_that_comes_in_parts_is_refused_as_one_that_comes_whole() {
     source.parts = (0..2 * BYTES as u64 / CHUNK as u64).map(part).collect();
     let rollout = Rollout::start(&here);
     let refused = rollout.pull(&served.manifest, source).unwrap_err();
-    assert_eq!((refused.kind.name(), refused.source_id), ("corrupt", None));
+    assert_eq!((refused.kind.word(), refused.source_id), ("corrupt", None));
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn a_patch_that_makes_a_chunk_with_the_published_xxh3_makes_nothing() {
     let (refused, wrong_patches) = rollout.pull_counting(&honest.manifest, source);
     let refused = refused.unwrap_err();
     assert_eq!(
-        (refused.kind.name(), refused.source_id),
+        (refused.kind.word(), refused.source_id),
         ("corrupt", Some(Incarnation(66)))
     );
     assert!(
@@ -257,7 +257,7 @@ fn what_another_machine_sends_counts_by_blake3_or_not_at_all() {
     let source = || Source::relay(Incarnation(1), trainer.addr(), served.key);
     let rollout = Rollout::start(&here);
     let refused = rollout.pull(&Arc::new(nameless), source()).unwrap_err();
-    assert_eq!((refused.kind.name(), refused.source_id), ("corrupt", None));
+    assert_eq!((refused.kind.word(), refused.source_id), ("corrupt", None));
     assert!(refused.reason.contains("no BLAKE3 digests"), "{refused}");
     rollout.pull(&served.manifest, source()).unwrap();
 }

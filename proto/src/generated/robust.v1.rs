@@ -2648,7 +2648,8 @@ pub struct CurvePoint {
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CauseTime {
-    /// both | training | generation | trainer_recovers | recovery | ...
+    /// initialisation | both | training | generation | trainer_recovers | recovery | task_restart | context_switch | paused |
+    /// blocked | step_repeated | generation_repeated
     #[prost(string, tag = "1")]
     pub cause: ::prost::alloc::string::String,
     #[prost(double, tag = "2")]
@@ -3133,7 +3134,7 @@ pub struct HostedRole {
     /// or a service's name
     #[prost(string, tag = "1")]
     pub role: ::prost::alloc::string::String,
-    /// built-in | engine | service
+    /// built-in | engine | program | environment | service
     #[prost(string, tag = "2")]
     pub hosting: ::prost::alloc::string::String,
     /// sglang | vllm | robust; of an engine
@@ -3199,7 +3200,8 @@ pub struct ServiceStatus {
 #[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Alarm {
-    /// database full | database damaged | checkpoints paused
+    /// database full | log away | database damaged | checkpoints paused | object store away | no replica |
+    /// service missing | no follower | node cordoned
     #[prost(string, tag = "1")]
     pub kind: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
@@ -3259,7 +3261,8 @@ pub struct RoleStatus {
     pub incarnation: u64,
     #[prost(uint32, tag = "4")]
     pub pid: u32,
-    /// starting | stale (up, no weights to serve yet) | running | suspect | quarantined | recovering | down | done
+    /// waiting (it has no slot) | starting | stale (up, no weights to serve yet) | running | suspect | quarantined |
+    /// recovering | down | done
     #[prost(string, tag = "5")]
     pub state: ::prost::alloc::string::String,
     #[prost(string, tag = "6")]
@@ -3497,7 +3500,7 @@ pub struct Testimony {
     pub incarnation: u64,
     #[prost(string, tag = "4")]
     pub node: ::prost::alloc::string::String,
-    /// lives | stopped | in_kernel | dead; late: nothing came in time; unheard: not waited for
+    /// lives | stopped | in_kernel | dead | late (nothing came in time) | unheard (not waited for)
     #[prost(string, tag = "5")]
     pub state: ::prost::alloc::string::String,
     /// where it was: its exchange with its peers or its innermost function, phase and step
@@ -3808,8 +3811,8 @@ pub struct InspectRequest {
     pub role: ::prost::alloc::string::String,
     #[prost(uint32, optional, tag = "2")]
     pub index: ::core::option::Option<u32>,
-    /// threads | stacks: also what can be had of stacks while all goes on | native: a debugger stops each process for a
-    /// moment, which is an operator's to ask for and is in the audit log | probe: whether each answers, services too;
+    /// threads | stacks (also what can be had of stacks while all goes on) | native (a debugger stops each process for a
+    /// moment, which is an operator's to ask for and is in the audit log) | probe (whether each answers, services too);
     /// empty: stacks
     #[prost(string, tag = "3")]
     pub what: ::prost::alloc::string::String,

@@ -100,6 +100,7 @@ pub use work::trajectories::{
 
 use crate::ids::{Incarnation, InstanceId, Role};
 use crate::time::Time;
+use crate::wire;
 use effects::Effects;
 use gang::Stage;
 use state::JobState;
@@ -305,12 +306,12 @@ impl Core {
 }
 
 impl Outcome {
-    /// `completed`, `stopped` or `failed`.
-    pub fn word(&self) -> &'static str {
+    /// What a job that ended so is about, as operators see it.
+    pub fn shown(&self) -> wire::JobState {
         match self {
-            Outcome::Completed => "completed",
-            Outcome::Stopped => "stopped",
-            Outcome::Failed { .. } => "failed",
+            Outcome::Completed => wire::JobState::Completed,
+            Outcome::Stopped => wire::JobState::Stopped,
+            Outcome::Failed { .. } => wire::JobState::Failed,
         }
     }
 }

@@ -367,6 +367,16 @@ pub enum Severity {
     Fault,
 }
 
+crate::wire::named! {
+    Severity:
+    /// In a word, as in the protocol.
+    word {
+        Info = "info",
+        Warn = "warn",
+        Fault = "fault",
+    }
+}
+
 /// How the job ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -11,13 +11,14 @@ use crate::core::roster::nodes::{Node, SlotRef};
 use crate::ids::{Incarnation, InstanceId, Role, Step, WeightVersion};
 use crate::phase::Phase;
 use crate::time::Time;
+use crate::wire::{InstanceState, JobState as Shown};
 use std::time::Duration;
 
 /// The whole job at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {
-    /// `starting`, `running`, `paused`, `recovering`, `completed`, `stopped` or `failed`.
-    pub state: String,
+    /// What it is about.
+    pub state: Shown,
     /// Why it failed, or empty.
     pub reason: String,
     /// The last committed step.
@@ -89,8 +90,8 @@ pub struct InstanceView {
     pub slot: Option<SlotRef>,
     /// Its process, or 0.
     pub pid: u32,
-    /// `starting`, `stale`, `running`, `suspect`, `quarantined`, `recovering`, `down` or `done`.
-    pub state: &'static str,
+    /// How it is.
+    pub state: InstanceState,
     /// What it is doing.
     pub phase: Phase,
     /// Since when.
@@ -140,7 +141,7 @@ impl Core {
         let tally = s.work.requests.tally();
         let (in_flight, finished) = s.work.requests.table().counts();
         View {
-            state: s.job_word(&self.config).to_owned(),
+            state: s.job_shown(&self.config),
             reason: s.job.reason().to_owned(),
             step: s.committed,
             steps_total: match self.config.steps {
@@ -199,7 +200,7 @@ impl State {
             incarnation: i.incarnation(),
             slot: i.slot().cloned(),
             pid: i.pid(),
-            state: self.instance_word(i),
+            state: self.instance_shown(i),
             phase: i.phase(),
             phase_since: i.phase_since(),
             version: match i.id().role {
@@ -238,34 +239,36 @@ impl State {
         }
     }
 
-    /// What the job is about, in a word.
-    pub(super) fn job_word(&self, config: &CoreConfig) -> &'static str {
+    /// What the job is about, as operators see it.
+    pub(super) fn job_shown(&self, config: &CoreConfig) -> Shown {
         match &self.job {
-            JobState::New => "starting",
-            JobState::Over(outcome) => outcome.word(),
-            JobState::Running if !self.recover.recoveries().is_empty() => "recovering",
-            JobState::Running if self.orders.is_paused() => "paused",
-            JobState::Running if !self.has_begun(config) => "starting",
-            JobState::Running => "running",
+            JobState::New => Shown::Starting,
+            JobState::Over(outcome) => outcome.shown(),
+            JobState::Running if !self.recover.recoveries().is_empty() => Shown::Recovering,
+            JobState::Running if self.orders.is_paused() => Shown::Paused,
+            JobState::Running if !self.has_begun(config) => Shown::Starting,
+            JobState::Running => Shown::Running,
         }
     }
 
-    /// How an instance is, in a word.
-    pub(super) fn instance_word(&self, i: &Instance) -> &'static str {
+    /// How an instance is, as operators see it.
+    pub(super) fn instance_shown(&self, i: &Instance) -> InstanceState {
         let admitted = self.weights.of(i.id()).is_admitted();
         let recovering = self.recover.recoveries().iter().any(|r| r.covers(i.id()));
         match i.life() {
-            _ if matches!(self.job, JobState::Over(_)) => "done",
-            Life::Homeless => "waiting",
-            Life::None | Life::Waiting { .. } => "down",
-            _ if i.suspect().is_some() || i.condemned().is_some() => "suspect",
-            Life::Unlinked { .. } => "suspect",
+            _ if matches!(self.job, JobState::Over(_)) => InstanceState::Done,
+            Life::Homeless => InstanceState::Waiting,
+            Life::None | Life::Waiting { .. } => InstanceState::Down,
+            _ if i.suspect().is_some() || i.condemned().is_some() => InstanceState::Suspect,
+            Life::Unlinked { .. } => InstanceState::Suspect,
             // It is up, and has no weights that it could serve.
-            Life::Attached if i.id().role.is_engine() && !admitted && !i.quarantined() => "stale",
-            _ if recovering => "recovering",
-            Life::Spawning { .. } | Life::Starting { .. } => "starting",
-            Life::Attached if i.quarantined() => "quarantined",
-            Life::Attached => "running",
+            Life::Attached if i.id().role.is_engine() && !admitted && !i.quarantined() => {
+                InstanceState::Stale
+            }
+            _ if recovering => InstanceState::Recovering,
+            Life::Spawning { .. } | Life::Starting { .. } => InstanceState::Starting,
+            Life::Attached if i.quarantined() => InstanceState::Quarantined,
+            Life::Attached => InstanceState::Running,
         }
     }
 }

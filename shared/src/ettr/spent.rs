@@ -12,6 +12,7 @@
 //! it. Cells and stretches are of this life of the daemon: after it a window has less than its length.
 use super::Cause;
 use crate::time::Time;
+use crate::wire::Window;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -25,7 +26,11 @@ const STRETCHES: usize = 512;
 /// Stretches shown of each slice.
 const SHOWN: usize = 12;
 /// The windows, in seconds.
-const WINDOWS: [(&str, u64); 3] = [("5m", 300), ("10m", 600), ("30m", 1_800)];
+const WINDOWS: [(Window, u64); 3] = [
+    (Window::FiveMinutes, 300),
+    (Window::TenMinutes, 600),
+    (Window::HalfHour, 1_800),
+];
 
 /// What an instant of the job is counted as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -53,6 +58,23 @@ pub enum Slice {
     Start,
 }
 
+crate::wire::named! {
+    Slice:
+    /// Its name in the protocol.
+    name {
+        Useful = "useful",
+        WaitsForData = "waits_for_data",
+        WaitsForWeights = "waits_for_weights",
+        Between = "between",
+        Detect = "detect",
+        Restart = "restart",
+        Reconnect = "reconnect",
+        Replayed = "replayed",
+        Paused = "paused",
+        Start = "start",
+    }
+}
+
 impl Slice {
     /// Every one, in the order in which they are shown.
     pub const ALL: [Slice; 10] = [
@@ -67,22 +89,6 @@ impl Slice {
         Slice::Paused,
         Slice::Start,
     ];
-
-    /// Its name in the protocol.
-    pub fn name(self) -> &'static str {
-        match self {
-            Slice::Useful => "useful",
-            Slice::WaitsForData => "waits_for_data",
-            Slice::WaitsForWeights => "waits_for_weights",
-            Slice::Between => "between",
-            Slice::Detect => "detect",
-            Slice::Restart => "restart",
-            Slice::Reconnect => "reconnect",
-            Slice::Replayed => "replayed",
-            Slice::Paused => "paused",
-            Slice::Start => "start",
-        }
-    }
 
     /// What an instant with this cause is, where the rest is so.
     pub fn of(cause: Cause, seen: Seen) -> Slice {
@@ -148,8 +154,8 @@ pub struct Stretch {
 /// What the slices of a window came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WindowSpent {
-    /// `5m`, `10m`, `30m` or `job`.
-    pub name: &'static str,
+    /// Which.
+    pub name: Window,
     /// Its begin: of the whole job, or on a multiple of five seconds.
     pub from: Time,
     /// Its end.
@@ -257,7 +263,7 @@ impl Spent {
             })
             .collect();
         windows.push(WindowSpent {
-            name: "job",
+            name: Window::Job,
             from: origin,
             to: now,
             slices: slices(&settled.sums),

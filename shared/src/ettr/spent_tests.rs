@@ -13,7 +13,11 @@ fn at(seconds: u64) -> Time {
 
 /// Seconds of a slice in a window; the whole job has the last.
 fn seconds(spent: &TimeSpent, window: &str, slice: Slice) -> f64 {
-    let found = spent.windows.iter().find(|w| w.name == window).unwrap();
+    let found = spent
+        .windows
+        .iter()
+        .find(|w| w.name.word() == window)
+        .unwrap();
     let of = |(known, time): &(Slice, Duration)| (*known == slice).then_some(time.as_secs_f64());
     found.slices.iter().find_map(of).unwrap_or_default()
 }
@@ -30,7 +34,7 @@ fn the_slices_of_a_job_add_up_to_its_time_and_the_present_one_counts() {
     spent.turn(at(10), Slice::WaitsForData);
     spent.turn(at(14), Slice::Useful);
     let seen = spent.at(at(0), at(20));
-    let names: Vec<&str> = seen.windows.iter().map(|w| w.name).collect();
+    let names: Vec<&str> = seen.windows.iter().map(|w| w.name.word()).collect();
     assert_eq!(names, ["job"], "it is not five minutes old");
     assert_eq!(whole(&seen), Duration::from_secs(20));
     assert_eq!(seconds(&seen, "job", Slice::WaitsForData), 4.0);
@@ -47,7 +51,7 @@ fn a_window_has_what_was_within_it_and_says_when_it_begins() {
     let seen = spent.at(at(0), at(700));
     let five = &seen.windows[0];
     // 400 s after a begin at 1003 s is no multiple of 5 s.
-    assert_eq!((five.name, five.from), ("5m", Time(1_400 * SEC)));
+    assert_eq!((five.name.word(), five.from), ("5m", Time(1_400 * SEC)));
     assert_eq!(seconds(&seen, "5m", Slice::Start), 3.0);
     assert_eq!(seconds(&seen, "5m", Slice::Useful), 250.0);
     assert_eq!(seconds(&seen, "5m", Slice::Paused), 50.0);

@@ -27,9 +27,3 @@ mod watchdog;
 pub use bug::Bug;
 pub use election::{Act, Election, Event, Leader, Timing};
 pub use watchdog::{Place, place};
-
-/// The state of a candidate that follows, and would lead, as operators see it; others give no sign.
-pub const FOLLOWS: &str = "follows";
-
-/// The state of one that follows, and cannot lead for want of files of the job.
-pub const LACKS_FILES: &str = "lacks files";

@@ -1,6 +1,7 @@
 //! Weights and checkpoints that were moved: exact sums, and the slowest ones by name.
 use crate::ids::InstanceId;
 use crate::time::Time;
+use crate::wire::Word as _;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,15 +23,14 @@ pub enum TransferKind {
     Upload,
 }
 
-impl TransferKind {
+crate::wire::named! {
+    TransferKind:
     /// Its name in reports and JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            TransferKind::PullFromTrainer => "pull from trainer",
-            TransferKind::PullFromRelay => "pull from relay",
-            TransferKind::Checkpoint => "checkpoint",
-            TransferKind::Upload => "upload",
-        }
+    name {
+        PullFromTrainer = "pull from trainer",
+        PullFromRelay = "pull from relay",
+        Checkpoint = "checkpoint",
+        Upload = "upload",
     }
 }
 
@@ -52,20 +52,20 @@ pub enum Road {
     Ucx,
 }
 
+crate::wire::named! {
+    Road:
+    /// Its name in reports and JSON.
+    name {
+        Shm = "shm",
+        Tls = "tls",
+        Ucx = "ucx",
+    }
+}
+
 impl Road {
     /// The road of this name, as roles say it.
     pub fn named(name: &str) -> Option<Self> {
-        let all = [Road::Shm, Road::Tls, Road::Ucx];
-        all.into_iter().find(|road| road.name() == name)
-    }
-
-    /// Its name in reports and JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Road::Shm => "shm",
-            Road::Tls => "tls",
-            Road::Ucx => "ucx",
-        }
+        Self::known(name)
     }
 }
 

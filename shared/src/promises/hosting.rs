@@ -4,6 +4,7 @@ use crate::job::{
     Dtype, EngineKind, EngineWeights, Job, Level as ProgramLevel, Needed, RolloutCommand, Service,
     Verification,
 };
+use crate::wire::HostingKind;
 use std::fmt;
 
 /// A role, and how it is run.
@@ -87,14 +88,14 @@ impl Hosted {
 }
 
 impl Hosting {
-    /// In a word, as JSON has it.
-    pub fn word(self) -> &'static str {
+    /// Which kind of it, as JSON has it.
+    pub fn kind(self) -> HostingKind {
         match self {
-            Self::BuiltIn => "built-in",
-            Self::Engine(_) => "engine",
-            Self::Program(_) => "program",
-            Self::Environment => "environment",
-            Self::Service { .. } => "service",
+            Self::BuiltIn => HostingKind::BuiltIn,
+            Self::Engine(_) => HostingKind::Engine,
+            Self::Program(_) => HostingKind::Program,
+            Self::Environment => HostingKind::Environment,
+            Self::Service { .. } => HostingKind::Service,
         }
     }
 }

@@ -98,14 +98,13 @@ pub enum Level {
     Yes,
 }
 
-impl Level {
+crate::wire::named! {
+    Level:
     /// As it is printed, and in JSON.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::No => "no",
-            Self::Partly => "partly",
-            Self::Yes => "yes",
-        }
+    word {
+        No = "no",
+        Partly = "partly",
+        Yes = "yes",
     }
 }
 

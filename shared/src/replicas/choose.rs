@@ -47,15 +47,16 @@ impl Spread {
         });
         pairs.max().unwrap_or_default()
     }
+}
 
+crate::wire::named! {
+    Spread:
     /// In a word.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Node => "node",
-            Self::Machines => "machines",
-            Self::Racks => "racks",
-            Self::Centres => "data centres",
-        }
+    word {
+        Node = "node",
+        Machines = "machines",
+        Racks = "racks",
+        Centres = "data centres",
     }
 }
 

@@ -5,6 +5,7 @@ use crate::core::{Budgets, FaultKind, Severity, Strikes};
 use crate::ids::Incarnation;
 use crate::job::Needed;
 use crate::time::Time;
+use crate::wire::ServiceState;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -110,15 +111,16 @@ impl Instance {
         self.was_up || !self.reason.is_empty()
     }
 
-    pub fn word(&self) -> &'static str {
+    /// How it is, as operators see it.
+    pub fn shown(&self) -> ServiceState {
         match self.state {
-            State::Waiting => "waiting",
-            State::Starting { .. } => "starting",
-            State::Up { .. } => "up",
-            State::Suspect { .. } => "suspect",
-            State::Ending { .. } => "ending",
-            State::Restarting { .. } => "restarting",
-            State::Down => "down",
+            State::Waiting => ServiceState::Waiting,
+            State::Starting { .. } => ServiceState::Starting,
+            State::Up { .. } => ServiceState::Up,
+            State::Suspect { .. } => ServiceState::Suspect,
+            State::Ending { .. } => ServiceState::Ending,
+            State::Restarting { .. } => ServiceState::Restarting,
+            State::Down => ServiceState::Down,
         }
     }
 

@@ -5,6 +5,7 @@ use super::{Effect, Event, ServiceId};
 use crate::ids::Incarnation;
 use crate::job::Needed;
 use crate::time::Time;
+use crate::wire::ServiceState;
 use std::collections::VecDeque;
 
 /// The services of a job. See the module's doc for how it is driven.
@@ -32,8 +33,8 @@ enum Stage {
 pub struct ServiceView {
     /// Which.
     pub id: ServiceId,
-    /// `waiting`, `starting`, `up`, `suspect`, `ending`, `restarting` or `down`.
-    pub state: &'static str,
+    /// How it is.
+    pub state: ServiceState,
     /// When it came into that state.
     pub since: Time,
     /// Its present life, or its last one; 0: none yet.
@@ -119,7 +120,7 @@ impl Services {
     pub fn view(&self) -> Vec<ServiceView> {
         let view = |(at, i): &(usize, Instance)| ServiceView {
             id: i.id.clone(),
-            state: i.word(),
+            state: i.shown(),
             since: i.since,
             life: i.life,
             restarts: i.restarts,
@@ -215,7 +216,7 @@ impl Services {
 
     fn settle_hold(&mut self) {
         let missed = self.instances.iter().find(|i| self.is_missed(i));
-        let missed = missed.map(|(_, i)| format!("the job waits for {} ({})", i.id, i.word()));
+        let missed = missed.map(|(_, i)| format!("the job waits for {} ({})", i.id, i.shown()));
         match (missed, self.held) {
             (Some(reason), false) => {
                 self.held = true;

@@ -3,6 +3,7 @@ use super::*;
 use crate::core::{Budget, Budgets};
 use crate::job::{Job, Needed, ServiceTies};
 use crate::time::Time;
+use crate::wire::ServiceState;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -152,7 +153,7 @@ fn one_that_does_not_answer_well_is_suspect_and_then_killed() {
     assert_eq!(told(&mut services, 2500, Event::Timeout), ["ask 1 /well"]);
     let doubt = "service: service.judge.0 does not answer well at /well";
     assert_eq!(told(&mut services, 3000, probed(1, false)), [doubt]);
-    assert_eq!(services.view()[0].state, "suspect");
+    assert_eq!(services.view()[0].state, ServiceState::Suspect);
     told(&mut services, 4000, Event::Timeout);
     let again = told(&mut services, 4000, probed(1, true));
     assert_eq!(again, ["service: service.judge.0 answers again"]);
@@ -177,14 +178,14 @@ fn dies_again_and_again(services: &mut Services) -> Vec<String> {
     let (mut said, mut ms) = (Vec::new(), 2000);
     loop {
         let view = services.view().remove(0);
-        if view.state == "restarting" {
+        if view.state == ServiceState::Restarting {
             let next = services.next_timeout().unwrap();
             if next > at(ms + 60_000) {
                 return said;
             }
             ms = u64::try_from(next.since(at(0)).as_millis()).unwrap();
             said.extend(told(services, ms, Event::Timeout));
-        } else if view.state == "down" {
+        } else if view.state == ServiceState::Down {
             return said;
         } else {
             said.extend(told(services, ms, exited(view.life.0)));
@@ -203,7 +204,7 @@ fn beyond_its_budget_one_fails_the_job_or_is_done_without_as_the_job_says() {
         !said.iter().any(|said| said.starts_with("hold")),
         "{said:?}"
     );
-    assert_eq!(services.view()[0].state, "down");
+    assert_eq!(services.view()[0].state, ServiceState::Down);
 
     let mut services = up("needed='degrade'\nbefore=['agent']\n");
     let said = dies_again_and_again(&mut services);

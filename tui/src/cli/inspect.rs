@@ -1,6 +1,7 @@
 //! Options of `inspect` and `probe`.
 use super::values::{Who, who};
 use clap::{Args as ClapArgs, ValueEnum};
+use robust_shared::wire::InspectWay;
 
 /// Options of `inspect`.
 #[derive(Debug, ClapArgs)]
@@ -27,11 +28,12 @@ pub enum Stacks {
 impl Stacks {
     /// As the daemon knows it.
     pub fn word(self) -> &'static str {
-        match self {
-            Stacks::None => "threads",
-            Stacks::Running => "stacks",
-            Stacks::Native => "native",
-        }
+        let way = match self {
+            Stacks::None => InspectWay::Threads,
+            Stacks::Running => InspectWay::Stacks,
+            Stacks::Native => InspectWay::Native,
+        };
+        way.word()
     }
 }
 

@@ -1,5 +1,7 @@
 //! Options of `traj` and of what is below it.
+use clap::builder::PossibleValuesParser;
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
+use robust_shared::wire::{TrajectoryState, Word as _};
 use std::path::PathBuf;
 
 /// What to do with trajectories.
@@ -37,8 +39,13 @@ pub struct TrajFilter {
     #[arg(long, value_name = "BATCH")]
     pub to_batch: Option<u64>,
     /// Only those in this state
-    #[arg(long, value_parser = ["running", "finished", "consumed", "set_aside"])]
+    #[arg(long, value_parser = states())]
     pub state: Option<String>,
+}
+
+fn states() -> PossibleValuesParser {
+    let words = TrajectoryState::ALL.iter().map(|state| state.word());
+    PossibleValuesParser::new(words)
 }
 
 /// How trajectories are written.

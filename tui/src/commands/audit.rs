@@ -6,6 +6,7 @@ use crate::error::CliError;
 use crate::format::time_of_day;
 use crate::paint::Paint;
 use robust_proto::v1;
+use robust_shared::wire::AuditResult;
 use std::collections::BTreeMap;
 use tokio_stream::StreamExt as _;
 
@@ -29,7 +30,7 @@ pub async fn run(endpoint: &Endpoint, args: &AuditArgs, json: bool) -> Result<()
     let mut open = BTreeMap::new();
     while let Some(entry) = entries.next().await {
         let entry = entry.map_err(|status| CliError::from_status(&status, &endpoint.place()))?;
-        if entry.result == "asked" {
+        if entry.result() == Some(AuditResult::Asked) {
             open.insert(entry.id, entry);
             continue;
         }
@@ -56,9 +57,9 @@ fn show(entry: &v1::AuditEntry, json: bool) -> Result<(), CliError> {
 }
 
 fn line(e: &v1::AuditEntry, paint: Paint) -> String {
-    let result = match e.result.as_str() {
-        "asked" => "no result",
-        result => result,
+    let result = match e.result() {
+        Some(AuditResult::Asked) => "no result",
+        _ => &e.result,
     };
     let result = paint.word(&format!("{result:<9}"));
     let (time, who, what) = (time_of_day(e.at_ms), &e.who, &e.what);

@@ -7,6 +7,7 @@ use crate::format::moment_of;
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_proto::v1;
+use robust_shared::wire::{CertifiedKind, RotationStage};
 
 /// Carries out what is asked for.
 pub async fn run(endpoint: &Endpoint, command: CaCommand, json: bool) -> Result<(), CliError> {
@@ -33,11 +34,11 @@ pub async fn run(endpoint: &Endpoint, command: CaCommand, json: bool) -> Result<
 
 fn text(reply: &v1::AuthorityReply) -> String {
     let waited = reply.certified.iter().filter(|c| c.waited_for).count();
-    let in_force = match reply.stage.as_str() {
-        "" => format!("authority {} is in force, alone\n", reply.name),
-        stage => {
+    let in_force = match (reply.stage.as_str(), reply.stage()) {
+        ("", _) => format!("authority {} is in force, alone\n", reply.name),
+        (_, stage) => {
             let what = match stage {
-                "trusting" => "roles learn to believe both",
+                Some(RotationStage::Trusting) => "roles learn to believe both",
                 _ => "all get a certificate by it",
             };
             format!(
@@ -51,8 +52,8 @@ fn text(reply: &v1::AuthorityReply) -> String {
     }
     let mut table = Table::new(&["WHO", "BY", "UNTIL", "NOW"]);
     for one in &reply.certified {
-        let who = match one.kind.as_str() {
-            "node" => format!("node {}", one.name),
+        let who = match one.kind() {
+            Some(CertifiedKind::Node) => format!("node {}", one.name),
             _ => format!("{} #{}", one.name, one.incarnation),
         };
         let by = match one.authority.as_str() {

@@ -7,6 +7,7 @@ use crate::format::{self, bar, locale_is_utf8, millis, who};
 use crate::paint::Paint;
 use indicatif::{ProgressBar, ProgressStyle};
 use robust_proto::v1::{self, forecast_act::Act};
+use robust_shared::core::IncidentOutcome;
 use robust_shared::fault::{Kind, Spec, Target};
 use robust_shared::ids::Role;
 use std::io::IsTerminal as _;
@@ -125,8 +126,8 @@ fn spinner(text: &str) -> ProgressBar {
 
 fn verdict(reply: &v1::InjectReply) -> Result<(), CliError> {
     match &reply.incident {
-        Some(i) if i.outcome == "recovered" => Ok(()),
-        Some(i) if i.outcome == "failed" => Err(CliError::Failed(format!(
+        Some(i) if i.outcome() == Some(IncidentOutcome::Recovered) => Ok(()),
+        Some(i) if i.outcome() == Some(IncidentOutcome::Failed) => Err(CliError::Failed(format!(
             "the recovery failed: {}",
             i.reason
         ))),

@@ -7,6 +7,7 @@ use crate::format::who;
 use crate::inside;
 use crate::paint::Paint;
 use robust_proto::v1;
+use robust_shared::wire::InspectWay;
 
 /// Prints what each instance does, as it is found; as JSON all of them at the end.
 pub async fn inspect(endpoint: &Endpoint, args: &InspectArgs, json: bool) -> Result<(), CliError> {
@@ -30,7 +31,7 @@ pub async fn inspect(endpoint: &Endpoint, args: &InspectArgs, json: bool) -> Res
 /// Prints who answers; an error where one does not.
 pub async fn probe(endpoint: &Endpoint, args: &ProbeArgs, json: bool) -> Result<(), CliError> {
     let mut parts = Vec::new();
-    for request in requests(&args.who, "probe") {
+    for request in requests(&args.who, InspectWay::Probe.word()) {
         inside::look(endpoint, request, |part| {
             parts.push(part);
             Ok(())

@@ -7,6 +7,7 @@ use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use crate::steer::Steer;
 use robust_proto::v1;
+use robust_shared::wire::PauseState;
 use std::time::{Duration, Instant};
 
 /// A status is not older than this.
@@ -33,7 +34,10 @@ pub async fn run(endpoint: &Endpoint, args: &PauseArgs, json: bool) -> Result<()
         let status = asked.await?;
         // A status may be a moment older than the answer.
         seen |= status.pause.is_some() || begin.elapsed() > STATUS_LAG;
-        let reached = status.pause.as_ref().is_some_and(|p| p.state == "paused");
+        let reached = status
+            .pause
+            .as_ref()
+            .is_some_and(|p| p.state() == Some(PauseState::Paused));
         if reached && json {
             return put_json(&status.pause);
         }

@@ -5,9 +5,10 @@ use crate::paint::Paint;
 use crate::table::Table;
 use robust_proto::v1;
 use robust_shared::printable::one_line as printable;
+use robust_shared::promises::Level;
+use robust_shared::wire::HostingKind;
 
 /// How a role is hosted that is not the user's.
-const BUILT_IN: &str = "built-in";
 /// Columns of a line.
 const LINE: usize = 80;
 /// Columns that a promise's number takes.
@@ -26,11 +27,14 @@ pub fn summary(hosted: &[v1::HostedRole], promises: &[v1::Promise], head: usize)
 /// Roles that are not built in, those of one kind together.
 fn hosting(hosted: &[v1::HostedRole]) -> String {
     let mut kinds: Vec<(String, Vec<&str>)> = Vec::new();
-    for of in hosted.iter().filter(|h| h.hosting != BUILT_IN) {
-        let kind = match of.hosting.as_str() {
-            "engine" => format!("{} engines, weights {}", of.kind, of.weights),
-            "environment" => "an environment of yours".to_owned(),
-            other => format!("a {other} of yours"),
+    for of in hosted
+        .iter()
+        .filter(|h| h.hosting() != Some(HostingKind::BuiltIn))
+    {
+        let kind = match of.hosting() {
+            Some(HostingKind::Engine) => format!("{} engines, weights {}", of.kind, of.weights),
+            Some(HostingKind::Environment) => "an environment of yours".to_owned(),
+            _ => format!("a {} of yours", of.hosting),
         };
         match kinds.iter_mut().find(|(known, _)| *known == kind) {
             Some((_, roles)) => roles.push(&of.role),
@@ -44,11 +48,11 @@ fn hosting(hosted: &[v1::HostedRole]) -> String {
 
 /// What is not promised as with built-in roles.
 fn short(promises: &[v1::Promise]) -> String {
-    let of = |level: &str| {
-        let of = promises.iter().filter(|p| p.level == level);
+    let of = |level: Level| {
+        let of = promises.iter().filter(|p| p.level() == Some(level));
         of.map(|p| p.id.as_str()).collect::<Vec<_>>().join(", ")
     };
-    let parts = [("not", of("no")), ("in part", of("partly"))];
+    let parts = [("not", of(Level::No)), ("in part", of(Level::Partly))];
     let parts = parts.iter().filter(|(_, ids)| !ids.is_empty());
     let parts: Vec<String> = parts.map(|(how, ids)| format!("{how} {ids}")).collect();
     match parts.is_empty() {
@@ -81,7 +85,9 @@ pub fn whole(hosted: &[v1::HostedRole], promises: &[v1::Promise], paint: Paint) 
 
 /// Whether every role is the built-in one.
 pub fn is_built_in(hosted: &[v1::HostedRole]) -> bool {
-    hosted.iter().all(|of| of.hosting == BUILT_IN)
+    hosted
+        .iter()
+        .all(|of| of.hosting() == Some(HostingKind::BuiltIn))
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use crate::error::CliError;
 use child::{News, Robustd};
 use progress::Progress;
 use robust_proto::v1;
+use robust_shared::wire::JobState;
 use std::path::Path;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -140,7 +141,7 @@ impl Job<'_> {
                 _ = looks.tick() => {
                     let Some(status) = self.status().await else { continue };
                     progress.update(&status)?;
-                    if status.state != "starting" {
+                    if status.state() != Some(JobState::Starting) {
                         progress.end();
                         return self.left(&robustd, &status);
                     }

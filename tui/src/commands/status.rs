@@ -11,6 +11,7 @@ use crate::format::{
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_proto::v1;
+use robust_shared::wire::{PauseState, ReplicaState, Word as _};
 use std::collections::BTreeMap;
 
 /// Columns that the name of a line takes.
@@ -120,8 +121,8 @@ fn pause(s: &v1::Status) -> Option<String> {
         since_ms,
     } = s.pause.as_ref()?;
     let since = clock(s.now_ms.saturating_sub(*since_ms) as f64 / 1000.0);
-    Some(match state.as_str() {
-        "paused" => {
+    Some(match PauseState::known(state) {
+        Some(PauseState::Paused) => {
             format!("paused after step {after_step} (asked {since} ago); `robustctl resume`")
         }
         _ => format!("pausing: step {after_step} is the last (asked {since} ago)"),
@@ -132,10 +133,10 @@ fn pause(s: &v1::Status) -> Option<String> {
 fn durable(s: &v1::Status) -> String {
     let mut text = String::new();
     if let Some(of) = s.replicas.as_ref().filter(|r| r.step > 0) {
-        let how = match of.state.as_str() {
-            "safe" => format!("held on two {}", of.spread),
-            "copying" => "on their way to other nodes".to_owned(),
-            "short" => "not all held elsewhere".to_owned(),
+        let how = match of.state() {
+            Some(ReplicaState::Safe) => format!("held on two {}", of.spread),
+            Some(ReplicaState::Copying) => "on their way to other nodes".to_owned(),
+            Some(ReplicaState::Short) => "not all held elsewhere".to_owned(),
             _ => "on this node alone".to_owned(),
         };
         let after = &s.publish_after;

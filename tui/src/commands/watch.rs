@@ -6,6 +6,7 @@ use crate::endpoint::{Client, Endpoint};
 use crate::error::{self, CliError};
 use crate::format::{millis, of_total, ratio, time_of_day};
 use robust_proto::v1;
+use robust_shared::wire::InstanceState;
 use std::time::{Duration, Instant};
 
 /// How long a daemon that was reached once may stay away before `watch` and `events` give up.
@@ -98,7 +99,12 @@ impl Lines {
         let down: Vec<String> = s
             .roles
             .iter()
-            .filter(|r| !matches!(r.state.as_str(), "running" | "done"))
+            .filter(|r| {
+                !matches!(
+                    r.state(),
+                    Some(InstanceState::Running | InstanceState::Done)
+                )
+            })
             .map(|r| format!("{}-{} {}", r.role, r.index, r.state))
             .collect();
         let down = if down.is_empty() {

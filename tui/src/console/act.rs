@@ -7,10 +7,11 @@ mod several;
 pub use several::Several;
 
 use super::job::Job;
-use crate::format::who;
+use crate::format::{is_trainer, who};
 use crate::steer::Steer;
 use robust_proto::v1;
 use robust_shared::fault::{At, Fault, Spec};
+use robust_shared::job::Policy;
 use robust_shared::verbs;
 
 /// Something that changes the job.
@@ -166,7 +167,7 @@ impl Whole {
     /// Whether the trainer stands still for it.
     fn stops_training(&self) -> bool {
         match self {
-            Whole::Instance { role, .. } => role == "trainer",
+            Whole::Instance { role, .. } => is_trainer(role),
             Whole::Task => true,
         }
     }
@@ -319,23 +320,25 @@ impl Act {
             Act::Strike(_) if status.is_some_and(|s| s.protected) => name(),
             Act::Strike(s) => match &s.life {
                 // The gang stands still, or under policy task all.
-                Some(life) if life.role == "trainer" || s.fault == Fault::LoseSlot => {
+                Some(life) if is_trainer(&life.role) || s.fault == Fault::LoseSlot => {
                     Some(life.role.clone())
                 }
-                Some(life) if status.is_some_and(|s| s.policy == "task") => Some(life.role.clone()),
+                Some(life) if status.is_some_and(|s| s.policy() == Some(Policy::Task)) => {
+                    Some(life.role.clone())
+                }
                 Some(_) => None,
                 None => match &s.fault {
                     Fault::LoseNode { node } => Some(node.clone()),
                     _ => name(),
                 },
             },
-            Act::Restart(Whole::Instance { role, .. }) if role == "trainer" => Some(role.clone()),
+            Act::Restart(Whole::Instance { role, .. }) if is_trainer(role) => Some(role.clone()),
             Act::Restart(Whole::Task) | Act::Stop => name(),
             Act::Drain { node, whom } if whom.iter().any(Whole::stops_training) => {
                 Some(node.clone())
             }
             Act::Scale { role, from, to } if to < from => Some(role.clone()),
-            Act::Update { role, .. } if role == "trainer" => Some(role.clone()),
+            Act::Update { role, .. } if is_trainer(role) => Some(role.clone()),
             Act::Several(several) => several.needs(job),
             _ => None,
         }

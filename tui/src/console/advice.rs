@@ -6,7 +6,11 @@
 use crate::ending::is_over;
 use crate::format::{clock, is_engine, who};
 use robust_proto::v1::{NodeStatus, RoleStatus, Status, TimeWindow};
+use robust_shared::core::NodeState;
 use robust_shared::ettr::Slice;
+use robust_shared::ids::Role;
+use robust_shared::job::Mode;
+use robust_shared::wire::JobState;
 
 /// The window that shares are of, as the daemon calls it.
 const WINDOW: &str = "10m";
@@ -77,7 +81,7 @@ type Said = Option<(String, &'static str)>;
 
 /// What is to be said of this status, where the advice of this kind is on the screen.
 pub fn advise(s: &Status, shown: Option<Kind>) -> Option<Advice> {
-    if is_over(&s.state) || s.state == "starting" {
+    if is_over(&s.state) || s.state() == Some(JobState::Starting) {
         return None;
     }
     let known = Known { s, shown };
@@ -104,7 +108,7 @@ impl Known<'_> {
         let now = self.s.now_ms;
         let fails = |n: &&NodeStatus| {
             let lately = now.saturating_sub(n.last_fault_ms) <= NODE_FAULT_MS;
-            n.state == "here" && !n.cordoned && n.faults >= NODE_FAULTS && lately
+            n.state() == Some(NodeState::Here) && !n.cordoned && n.faults >= NODE_FAULTS && lately
         };
         // Where there is no other node, nobody gains by having none.
         let others = self.s.nodes.len() > 1;
@@ -165,7 +169,8 @@ impl Known<'_> {
     /// In mode sync it is how the job works; without rollouts of their own there are none to add.
     fn data(&self) -> Said {
         let share = self.share(&[Slice::WaitsForData])?;
-        let helps = self.s.mode != "sync" && self.s.roles.iter().any(|r| r.role == "rollout");
+        let helps = self.s.mode() != Some(Mode::Sync)
+            && self.s.roles.iter().any(|r| r.role() == Some(Role::Rollout));
         let percent = percent(share);
         let seen = format!("the trainer waited {percent} of 10 minutes for data");
         let said = (seen, "`S` on a rollout adds one");

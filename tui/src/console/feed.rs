@@ -8,6 +8,7 @@ use crate::format::who;
 use crate::inside;
 use crate::paint::Paint;
 use robust_proto::v1;
+use robust_shared::wire::InspectWay;
 use tokio::sync::mpsc::Sender;
 use tokio_stream::StreamExt as _;
 
@@ -137,7 +138,7 @@ async fn found_inside(endpoint: &Endpoint, asked: &Asked) -> Result<Vec<String>,
         }
         Asked::Answers => {
             let request = v1::InspectRequest {
-                what: "probe".to_owned(),
+                what: InspectWay::Probe.word().to_owned(),
                 ..Default::default()
             };
             let parts = inspected(endpoint, request).await?;

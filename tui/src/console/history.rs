@@ -3,6 +3,8 @@
 //! Otherwise, in old recordings and for what goes on, it is *seen*: by its status an instance is in its
 //! phase since then. What is told afterwards takes the place of what was seen.
 use robust_proto::v1;
+use robust_shared::phase::Phase;
+use robust_shared::wire::InstanceState;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// Older than this is forgotten.
@@ -146,10 +148,10 @@ impl History {
 
 /// A process that is gone is in no phase: its state says more.
 fn phase_of(role: &v1::RoleStatus) -> &str {
-    match role.state.as_str() {
-        "down" => "down",
-        "recovering" if role.phase == "init" || role.phase.is_empty() => "recovering",
-        "done" => "done",
+    let starts = role.phase.is_empty() || role.phase() == Some(Phase::Init);
+    match role.state() {
+        Some(InstanceState::Down | InstanceState::Done) => &role.state,
+        Some(InstanceState::Recovering) if starts => &role.state,
         _ => &role.phase,
     }
 }

@@ -4,6 +4,8 @@ use crate::cascade;
 use crate::format::{self, who};
 use chrono::{TimeZone as _, Utc};
 use robust_proto::v1::{Incident, Status};
+use robust_shared::ids::Role;
+use robust_shared::job::Policy;
 
 /// Incidents that are named one by one where they are many.
 const NAMED: usize = 8;
@@ -11,9 +13,11 @@ const NAMED: usize = 8;
 /// What it cost.
 pub fn lost(status: &Status, i: &Incident) -> String {
     let discarded = status.trajectories_discarded;
-    match (status.policy.as_str(), i.role.as_str()) {
-        ("task", _) => format!("all in flight: {discarded} trajectories in this run so far"),
-        (_, "trainer") => format!("what step {} had come to, done again", i.step + 1),
+    match (status.policy(), i.role()) {
+        (Some(Policy::Task), _) => {
+            format!("all in flight: {discarded} trajectories in this run so far")
+        }
+        (_, Some(Role::Trainer)) => format!("what step {} had come to, done again", i.step + 1),
         _ => "no turn that was acknowledged".to_owned(),
     }
 }

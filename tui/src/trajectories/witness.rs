@@ -1,5 +1,6 @@
 //! What a trajectory is, and which step consumed it, in words.
 use robust_proto::v1;
+use robust_shared::core::SetbackKind;
 use robust_shared::printable::one_line as printable;
 
 /// A line for each thing that is known. `time` says when something was, of Unix ms.
@@ -88,21 +89,23 @@ pub fn sentence(s: &v1::Setback, time: &dyn Fn(u64) -> String) -> String {
         true => String::new(),
         false => format!(": {}", printable(&s.why)),
     };
-    let what = what(&s.kind);
+    let what = what(s);
     format!("{attempt}{}: {what}{who}{why}", time(s.at_ms))
 }
 
-fn what(kind: &str) -> String {
+fn what(s: &v1::Setback) -> String {
+    let Some(kind) = s.kind() else {
+        return printable(&s.kind);
+    };
     match kind {
-        "given_back" => "given back, goes on from what is stored",
-        "agent_gone" => "its agent worker ended, goes on from what is stored",
-        "not_begun" => "the command to begin it was lost",
-        "job_over" => "the job ended",
-        "diverged" => "generated again: could not be gone on with",
-        "too_old" => "generated again: too old to train on",
-        "task_restart" => "generated again: everything was restarted",
-        "set_aside" => "set aside, trained on by no step",
-        other => return printable(other),
+        SetbackKind::GivenBack => "given back, goes on from what is stored",
+        SetbackKind::AgentGone => "its agent worker ended, goes on from what is stored",
+        SetbackKind::NotBegun => "the command to begin it was lost",
+        SetbackKind::JobOver => "the job ended",
+        SetbackKind::Diverged => "generated again: could not be gone on with",
+        SetbackKind::TooOld => "generated again: too old to train on",
+        SetbackKind::TaskRestart => "generated again: everything was restarted",
+        SetbackKind::SetAside => "set aside, trained on by no step",
     }
     .to_owned()
 }

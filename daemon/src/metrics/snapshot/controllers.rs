@@ -2,7 +2,7 @@
 use super::super::follower;
 use super::{Labels, Sheet, Snapshot, labels};
 use robust_proto::v1;
-use robust_shared::ha::FOLLOWS;
+use robust_shared::wire::FollowerState;
 use std::fmt;
 
 impl Snapshot {
@@ -20,7 +20,7 @@ impl Snapshot {
         sheet.gauges("controller_elected_time_seconds", help, since)?;
         let row = |follower: &v1::Follower| labels([("name", &*follower.name)]);
         let follows = of.followers.iter().map(|follower| {
-            let follows = follower.state == FOLLOWS;
+            let follows = follower.state() == Some(FollowerState::Follows);
             (row(follower), f64::from(u8::from(follows)))
         });
         let help = "1 for a controller that follows, and would go on with the job; 0 for one that gives no sign, or lacks files of the job.";

@@ -1,16 +1,22 @@
 //! The instances: whether they are at work, what they pull, what they use.
 use super::{Labels, Sheet, Snapshot};
 use robust_proto::v1;
+use robust_shared::ids::Role;
+use robust_shared::wire::InstanceState;
 use std::fmt;
 
 /// Whether it generates.
 fn engine(role: &v1::RoleStatus) -> bool {
-    !matches!(&*role.role, "trainer" | "agent")
+    !matches!(role.role(), Some(Role::Trainer | Role::Agent))
 }
 
 impl Snapshot {
     pub(super) fn instances(&self, sheet: &mut Sheet<'_>) -> fmt::Result {
-        let up = self.each(|r| Some(f64::from(u8::from(r.state == "running"))));
+        let up = self.each(|r| {
+            Some(f64::from(u8::from(
+                r.state() == Some(InstanceState::Running),
+            )))
+        });
         sheet.gauges("instance_up", "1 where the instance is at work.", up)?;
         let age = self.each(|r| Some(r.phase_ms as f64 / 1e3));
         let help = "How long the instance is in its phase.";
@@ -26,18 +32,20 @@ impl Snapshot {
         sheet.counters("instance_restarts", help, restarts)?;
         let tokens = self.each(|r| engine(r).then_some(r.tokens_total));
         sheet.counters("tokens", "Tokens generated, by all lives.", tokens)?;
-        let failures = self.each(|r| (r.role == "agent").then_some(r.tool_failures));
+        let failures = self.each(|r| (r.role() == Some(Role::Agent)).then_some(r.tool_failures));
         let help = "Tool calls that failed by no doing of the model's, by all lives: each was made again, \
                     or its trajectory given back. Normal: 0.";
         sheet.counters("tool_failures", help, failures)?;
-        let refused = self.each(|r| (r.role != "agent").then_some(r.callers_refused));
+        let refused = self.each(|r| (r.role() != Some(Role::Agent)).then_some(r.callers_refused));
         let help = "Callers of the instance's weights that were turned away, by all lives: they are no \
                     members of the job, or keep no rule. Normal: 0.";
         sheet.counters("callers_refused", help, refused)?;
-        let requests = self.each(|r| (r.role != "trainer").then_some(f64::from(r.running)));
+        let requests =
+            self.each(|r| (r.role() != Some(Role::Trainer)).then_some(f64::from(r.running)));
         let help = "Requests a rollout runs, and trajectories an agent worker holds.";
         sheet.gauges("instance_requests", help, requests)?;
-        let served = self.each(|r| (r.role != "agent").then_some(r.weight_version as f64));
+        let served =
+            self.each(|r| (r.role() != Some(Role::Agent)).then_some(r.weight_version as f64));
         let help = "The version of the weights the instance serves.";
         sheet.gauges("instance_weight_version", help, served)
     }

@@ -1,21 +1,9 @@
 //! The job, what of it is durable, and its nodes.
 use super::{Labels, Sheet, Snapshot, labels};
 use robust_proto::v1;
+use robust_shared::core::{IncidentOutcome, NodeState};
+use robust_shared::wire::{JobState, ReplicaState, ServiceState, Word as _};
 use std::fmt;
-
-/// The states a node can be in, each a line of its own.
-const NODE_STATES: [&str; 4] = ["awaited", "here", "lost", "left"];
-
-/// The states a job can be in, each a line of its own.
-const STATES: [&str; 7] = [
-    "starting",
-    "running",
-    "paused",
-    "recovering",
-    "completed",
-    "stopped",
-    "failed",
-];
 
 impl Snapshot {
     pub(super) fn job(&self, sheet: &mut Sheet<'_>) -> fmt::Result {
@@ -27,9 +15,9 @@ impl Snapshot {
             ("version", &*s.daemon_version),
         ]);
         sheet.gauges("job_info", "The job, always 1.", [(info, 1.0)])?;
-        let states = STATES.map(|state| {
-            let is = f64::from(u8::from(s.state == state));
-            (labels([("state", state)]), is)
+        let states = JobState::ALL.iter().map(|state| {
+            let is = f64::from(u8::from(s.state() == Some(*state)));
+            (labels([("state", state.word())]), is)
         });
         sheet.gauges("job_state", "1 for the state the job is in.", states)?;
         let alarms = s.alarms.iter();
@@ -134,7 +122,7 @@ impl Snapshot {
 
     pub(super) fn work(&self, sheet: &mut Sheet<'_>) -> fmt::Result {
         let s = &self.status;
-        let open = |i: &&v1::Incident| i.outcome == "recovering";
+        let open = |i: &&v1::Incident| i.outcome() == Some(IncidentOutcome::Recovering);
         let open = s.incidents.iter().filter(open).count();
         let help = "Incidents that are not over.";
         sheet.gauge("incidents_open", help, open as f64)?;
@@ -171,7 +159,7 @@ impl Snapshot {
             let index = s.index.to_string();
             labels([("service", &*s.name), ("index", &index)])
         };
-        let is_up = |s: &v1::ServiceStatus| ["up", "suspect"].contains(&&*s.state);
+        let is_up = |s: &v1::ServiceStatus| s.state().is_some_and(ServiceState::is_up);
         let up = services
             .iter()
             .map(|s| (row(s), f64::from(u8::from(is_up(s)))));
@@ -184,7 +172,7 @@ impl Snapshot {
 
     pub(super) fn durable(&self, sheet: &mut Sheet<'_>) -> fmt::Result {
         if let Some(of) = &self.status.replicas {
-            let safe = f64::from(u8::from(of.state == "safe"));
+            let safe = f64::from(u8::from(of.state() == Some(ReplicaState::Safe)));
             let help = "1 where other nodes hold every shard of the last snapshot.";
             sheet.gauge("snapshot_replicated", help, safe)?;
         }
@@ -240,15 +228,17 @@ impl Snapshot {
         if nodes.is_empty() {
             return Ok(());
         }
-        let states = NODE_STATES.map(|state| {
-            let count = nodes.iter().filter(|n| n.state == state).count();
-            (labels([("state", state)]), count as f64)
+        let states = NodeState::ALL.iter().map(|state| {
+            let count = nodes.iter().filter(|n| n.state() == Some(*state));
+            (labels([("state", state.word())]), count.count() as f64)
         });
         sheet.gauges("nodes", "Nodes of the job, by their state.", states)?;
         let cordoned = nodes.iter().filter(|n| n.cordoned).count();
         let help = "Nodes on which nothing new is started.";
         sheet.gauge("nodes_cordoned", help, cordoned as f64)?;
-        let faults = nodes.iter().filter(|n| n.state != "awaited");
+        let faults = nodes
+            .iter()
+            .filter(|n| n.state() != Some(NodeState::Awaited));
         let faults: Vec<_> = faults
             .map(|n| (labels([("node", n.name.as_str())]), f64::from(n.faults)))
             .collect();

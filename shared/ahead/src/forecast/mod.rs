@@ -22,6 +22,7 @@ use robust_shared::ettr::{Slice, WINDOW};
 use robust_shared::fault::Fault;
 use robust_shared::ids::{InstanceId, NodeId, Role};
 use robust_shared::time::Time;
+use robust_shared::wire::Window;
 use std::time::Duration;
 
 /// It is not looked further ahead than this.
@@ -286,7 +287,7 @@ impl Account {
     fn of(core: &Core, at: Time) -> Self {
         let view = core.view(at);
         let mut windows = view.spent.windows.iter();
-        let Some(job) = windows.find(|window| window.name == "job") else {
+        let Some(job) = windows.find(|window| window.name == Window::Job) else {
             return Self::default();
         };
         let of = |slice: Slice| {

@@ -27,7 +27,7 @@ fn restart(w: &mut World, target: RestartTarget) -> Result<Reply, String> {
 }
 
 fn is_paused(w: &World) -> bool {
-    w.core.view(w.now).state == "paused"
+    w.core.view(w.now).state == JobState::Paused
 }
 
 fn paused(mode: Mode, steps: u64) -> World {
@@ -62,7 +62,7 @@ fn a_job_that_lost_a_service_it_needs_fails_begun_or_not() {
     assert!(w.core.is_running());
     w.core.handle(w.now, lost());
     assert!(is_failed(&mut w.core));
-    assert_eq!(w.core.view(w.now).state, "failed");
+    assert_eq!(w.core.view(w.now).state, JobState::Failed);
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn idle_world() -> World {
 }
 
 fn is_suspect(w: &World, n: u32) -> bool {
-    w.instance(rollout(n)).state == "suspect"
+    w.instance(rollout(n)).state == InstanceState::Suspect
 }
 
 #[test]
@@ -210,11 +210,11 @@ fn a_quarantined_engine_gets_no_requests_until_it_is_readmitted() {
         let of = view.instances.into_iter().find(|i| i.id == rollout(1));
         of.unwrap().state
     };
-    assert_eq!(word(&w), "quarantined");
+    assert_eq!(word(&w), InstanceState::Quarantined);
     assert!(ask(&mut w, false, Role::Rollout, 1).is_ok());
     let back = w.now;
     w.until("requests again", LONG, |w| routed(w, back) > 0);
-    assert_eq!(word(&w), "running");
+    assert_eq!(word(&w), InstanceState::Running);
 }
 
 #[test]

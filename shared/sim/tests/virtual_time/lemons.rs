@@ -68,7 +68,7 @@ fn settle(w: &mut World, who: InstanceId) {
     w.until("it serves again", MINUTE, |w| {
         let view = w.core.view(w.now);
         let there = view.instances.iter().find(|i| i.id == who);
-        there.is_some_and(|i| i.state == "running" && i.admitted)
+        there.is_some_and(|i| i.state == InstanceState::Running && i.admitted)
     });
     w.run_for(APART);
 }

@@ -25,6 +25,7 @@ use robust_shared::core::inspect::{quick_rules, small};
 use robust_shared::core::*;
 use robust_shared::ids::*;
 use robust_shared::time::Time;
+use robust_shared::wire::{InstanceState, JobState};
 use robust_sim::world::{Span, Start, Timing, World, id, ms};
 use std::time::Duration;
 
@@ -78,7 +79,7 @@ fn a_job_without_faults_commits_every_step_once() {
         assert_eq!(w.committed(), 6);
         assert!(w.incidents().is_empty());
         let view = w.core.view(w.now);
-        assert_eq!((view.state.as_str(), view.step), ("completed", Step(6)));
+        assert_eq!((view.state, view.step), (JobState::Completed, Step(6)));
         assert!(view.ettr.total > 0.3 && view.ettr.goodput <= view.ettr.total);
     }
 }

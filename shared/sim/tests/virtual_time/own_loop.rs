@@ -48,7 +48,7 @@ fn a_program_that_says_nothing_is_restarted_as_a_gang_and_its_end_is_the_jobs() 
     w.until("it trained a while", Duration::from_secs(5), |w| {
         w.now > later
     });
-    assert_eq!(w.core.view(w.now).state, "running");
+    assert_eq!(w.core.view(w.now).state, JobState::Running);
     w.kill(T0);
     w.run_to_end();
     assert_eq!(

@@ -142,7 +142,7 @@ fn a_paused_job_answers_nobody_and_those_who_wait_once_it_goes_on() {
     let mut w = World::new(small(Mode::Async, 12), 2);
     w.until("step 2", Duration::from_secs(60), |w| w.committed() == 2);
     w.feed(Input::Operator(TICKET, Request::Pause));
-    let paused = |w: &World| w.core.view(w.now).state == "paused";
+    let paused = |w: &World| w.core.view(w.now).state == JobState::Paused;
     w.until("the pause", Duration::from_secs(60), paused);
     let mut core = w.core.clone();
     assert_eq!(ask(&mut core, w.now, CLIENT, None), None);

@@ -87,7 +87,7 @@ fn rollouts_and_agents_join_and_leave_while_the_job_runs() {
         w.until("the new ones serve", MINUTE, |w| {
             let all = w.core.view(w.now).instances;
             let mut of_role = all.iter().filter(|i| i.id.role == role);
-            of_role.all(|i| i.state == "running")
+            of_role.all(|i| i.state == InstanceState::Running)
         });
         assert_eq!(
             lives(&w, role)[..before.len()],

@@ -60,17 +60,18 @@ pub enum Context {
     ToRolling,
 }
 
-impl Context {
+crate::wire::named! {
+    Context:
     /// The word shown to operators.
-    pub fn word(self) -> &'static str {
-        match self {
-            Context::Rolling => "rolling",
-            Context::ToTraining => "to training",
-            Context::Training => "training",
-            Context::ToRolling => "to rolling",
-        }
+    word {
+        Rolling = "rolling",
+        ToTraining = "to training",
+        Training = "training",
+        ToRolling = "to rolling",
     }
+}
 
+impl Context {
     /// Whether the slots are changing hands.
     pub fn switches(self) -> bool {
         matches!(self, Context::ToTraining | Context::ToRolling)

@@ -24,7 +24,7 @@ impl Ask<'_> {
     pub fn running_job(&self) -> Result<(), Refusal> {
         let state = match &self.state.job {
             JobState::Running => return Ok(()),
-            JobState::Over(outcome) => outcome.word(),
+            JobState::Over(outcome) => outcome.shown().word(),
             JobState::New => "not started",
         };
         Err(Refusal::JobOver {

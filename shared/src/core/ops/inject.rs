@@ -102,7 +102,7 @@ pub(super) fn choose(
         return Err(Refusal::NotRunning { id, state });
     }
     if !later && !runs(&instance) {
-        let state = ask.state.instance_word(instance).to_owned();
+        let state = ask.state.instance_shown(instance).to_string();
         return Err(Refusal::NotRunning { id, state });
     }
     Ok((id, instance.incarnation()))

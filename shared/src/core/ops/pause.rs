@@ -22,6 +22,7 @@ use crate::core::output::Severity;
 use crate::core::state::JobState;
 use crate::ids::{Role, Step};
 use crate::time::Time;
+use crate::wire::PauseState;
 use serde::{Deserialize, Serialize};
 
 /// A pause, wanted or reached.
@@ -47,11 +48,11 @@ pub struct PauseView {
 }
 
 impl PauseView {
-    /// `pausing` or `paused`.
-    pub fn word(&self) -> &'static str {
+    /// How far it is.
+    pub fn state(&self) -> PauseState {
         match self.reached {
-            true => "paused",
-            false => "pausing",
+            true => PauseState::Paused,
+            false => PauseState::Pausing,
         }
     }
 }
@@ -79,7 +80,7 @@ fn check_pause(ask: &Ask<'_>) -> Result<(Step, bool), Refusal> {
     }
     let s = ask.state;
     if let Some(pause) = s.orders.pause().map(PauseView::from) {
-        let what = format!("the job is {} already", pause.word());
+        let what = format!("the job is {} already", pause.state());
         return Err(Refusal::AlreadyThere { what });
     }
     let next = s.committed.next();

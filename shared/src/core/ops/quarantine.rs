@@ -16,7 +16,7 @@ fn check(ask: &Ask<'_>, id: InstanceId, out: bool) -> Result<(), Refusal> {
     let InstanceId { role, index } = id;
     let s = ask.state;
     if s.job != JobState::Running {
-        let state = s.job_word(ask.config).to_owned();
+        let state = s.job_shown(ask.config).to_string();
         return Err(Refusal::JobOver { state });
     }
     if !role.is_engine() {

@@ -26,7 +26,7 @@ fn check_runs(ask: &Ask<'_>, id: InstanceId) -> Result<(), Refusal> {
         None => Ok(()),
         Some(i) => Err(Refusal::NotRunning {
             id,
-            state: ask.state.instance_word(i).to_owned(),
+            state: ask.state.instance_shown(i).to_string(),
         }),
     }
 }

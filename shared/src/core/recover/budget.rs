@@ -29,6 +29,22 @@ pub enum FaultKind {
     Node,
 }
 
+crate::wire::named! {
+    FaultKind:
+    /// The name used in job files and sentences.
+    name {
+        Exit = "exit",
+        Start = "start",
+        Hang = "hang",
+        Health = "health",
+        Hardware = "hardware",
+        Numeric = "numeric",
+        Exception = "exception",
+        Corruption = "corruption",
+        Node = "node",
+    }
+}
+
 impl FaultKind {
     /// Every kind.
     pub const ALL: [FaultKind; 9] = [
@@ -42,21 +58,6 @@ impl FaultKind {
         FaultKind::Corruption,
         FaultKind::Node,
     ];
-
-    /// The name used in job files and sentences.
-    pub fn name(self) -> &'static str {
-        match self {
-            FaultKind::Exit => "exit",
-            FaultKind::Start => "start",
-            FaultKind::Hang => "hang",
-            FaultKind::Health => "health",
-            FaultKind::Hardware => "hardware",
-            FaultKind::Numeric => "numeric",
-            FaultKind::Exception => "exception",
-            FaultKind::Corruption => "corruption",
-            FaultKind::Node => "node",
-        }
-    }
 }
 
 impl fmt::Display for FaultKind {

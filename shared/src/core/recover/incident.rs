@@ -84,6 +84,16 @@ pub enum IncidentOutcome {
     Failed,
 }
 
+crate::wire::named! {
+    IncidentOutcome:
+    /// In a word, as in the protocol.
+    word {
+        Recovering = "recovering",
+        Recovered = "recovered",
+        Failed = "failed",
+    }
+}
+
 impl Incident {
     /// Fault to verdict.
     pub fn detect(&self) -> Duration {

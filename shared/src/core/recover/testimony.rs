@@ -1,6 +1,7 @@
 //! What was found of each process when a hang was looked into, before anything of it was killed.
 use crate::ids::{Incarnation, InstanceId, Step};
 use crate::phase::Phase;
+use crate::wire::Word as _;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -19,6 +20,17 @@ pub enum ProcessState {
     Dead,
 }
 
+crate::wire::named! {
+    ProcessState:
+    /// The word used in the protocol and in JSON.
+    word {
+        Lives = "lives",
+        Stopped = "stopped",
+        InKernel = "in_kernel",
+        Dead = "dead",
+    }
+}
+
 impl ProcessState {
     /// By the letter in `/proc/PID/stat`.
     pub fn from_letter(letter: char) -> Self {
@@ -30,21 +42,9 @@ impl ProcessState {
         }
     }
 
-    /// The word used in the protocol and in JSON.
-    pub fn word(self) -> &'static str {
-        match self {
-            ProcessState::Lives => "lives",
-            ProcessState::Stopped => "stopped",
-            ProcessState::InKernel => "in_kernel",
-            ProcessState::Dead => "dead",
-        }
-    }
-
     /// The state of this word; a node of another version may know others, which say nothing.
     pub fn from_word(word: &str) -> Self {
-        let known = [Self::Stopped, Self::InKernel, Self::Dead];
-        let known = known.into_iter().find(|state| state.word() == word);
-        known.unwrap_or_default()
+        Self::known(word).unwrap_or_default()
     }
 }
 

@@ -183,7 +183,7 @@ fn a_tool_that_is_broken_for_good_fails_the_job_within_its_budgets() {
         }
     }
     let view = s.core.view(s.now);
-    assert_eq!(view.state, "failed", "it goes round for ever");
+    assert_eq!(view.state, wire::JobState::Failed, "it goes round for ever");
     assert!(view.reason.contains("agent-0"), "{}", view.reason);
     assert_eq!(view.step, Step(0));
     let unable = |i: &Incident| i.rule == "agent unable";

@@ -2,6 +2,7 @@
 use super::script::Script;
 use super::*;
 use crate::phase::Phase;
+use crate::wire::InstanceState;
 
 const ENGINE: InstanceId = InstanceId {
     role: Role::Rollout,
@@ -74,7 +75,7 @@ fn while_the_job_is_paused_nothing_is_said_and_the_time_counts_from_its_end() {
         generation,
         GangEvent::StepDone { step, metrics },
     ));
-    assert_eq!(s.core.view(s.now).state, "paused");
+    assert_eq!(s.core.view(s.now).state, wire::JobState::Paused);
     enters(&mut s, Phase::Paused);
     waits(&mut s, 5000);
     operator(&mut s, false);
@@ -93,12 +94,12 @@ fn an_engine_is_stale_from_its_link_until_it_verified_weights_also_after_a_fault
     };
     let mut s = Script::silent(config());
     s.feed(Input::Start);
-    assert_eq!(word(&s), Some(("stale", false)));
+    assert_eq!(word(&s), Some((InstanceState::Stale, false)));
     let mut s = Script::new(config());
-    assert_eq!(word(&s), Some(("running", true)));
+    assert_eq!(word(&s), Some((InstanceState::Running, true)));
     s.mute = true;
     s.exits(ENGINE, Exit::Signal(9), "");
-    assert_eq!(word(&s), Some(("stale", false)));
+    assert_eq!(word(&s), Some((InstanceState::Stale, false)));
     let (incarnation, version) = (s.life(ENGINE), WeightVersion(0));
     let result = Ok(());
     s.feed(Input::Role(
@@ -109,5 +110,5 @@ fn an_engine_is_stale_from_its_link_until_it_verified_weights_also_after_a_fault
             result,
         },
     ));
-    assert_eq!(word(&s), Some(("running", true)));
+    assert_eq!(word(&s), Some((InstanceState::Running, true)));
 }

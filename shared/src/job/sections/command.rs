@@ -146,16 +146,17 @@ pub enum EngineKind {
     Robust,
 }
 
-impl EngineKind {
+crate::wire::named! {
+    EngineKind:
     /// As a job file says it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Sglang => "sglang",
-            Self::Vllm => "vllm",
-            Self::Robust => "robust",
-        }
+    name {
+        Sglang = "sglang",
+        Vllm = "vllm",
+        Robust = "robust",
     }
+}
 
+impl EngineKind {
     /// The ways in which it can be paused.
     pub fn pauses(self) -> &'static [PauseMode] {
         match self {
@@ -302,17 +303,18 @@ pub enum EngineWeights {
     None,
 }
 
-impl EngineWeights {
+crate::wire::named! {
+    EngineWeights:
     /// As a job file says it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Disk => "disk",
-            Self::Plugin => "plugin",
-            Self::Theirs => "theirs",
-            Self::None => "none",
-        }
+    name {
+        Disk = "disk",
+        Plugin = "plugin",
+        Theirs = "theirs",
+        None = "none",
     }
+}
 
+impl EngineWeights {
     /// Whether the engine is given them, so that they can be given to it again.
     pub fn are_loaded(self) -> bool {
         matches!(self, Self::Disk | Self::Plugin)

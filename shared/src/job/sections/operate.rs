@@ -78,14 +78,13 @@ pub enum PublishAfter {
     Disk,
 }
 
-impl PublishAfter {
+crate::wire::named! {
+    PublishAfter:
     /// As a job file says it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Snapshot => "snapshot",
-            Self::Replica => "replica",
-            Self::Disk => "disk",
-        }
+    name {
+        Snapshot = "snapshot",
+        Replica = "replica",
+        Disk = "disk",
     }
 }
 

@@ -100,6 +100,16 @@ pub enum Needed {
     Degrade,
 }
 
+crate::wire::named! {
+    Needed:
+    /// As a job file says it.
+    name {
+        Fail = "fail",
+        Wait = "wait",
+        Degrade = "degrade",
+    }
+}
+
 fn every_s() -> f64 {
     10.0
 }

@@ -17,14 +17,13 @@ pub enum Mode {
     Async,
 }
 
-impl Mode {
+crate::wire::named! {
+    Mode:
     /// The name used in job files and JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Mode::Sync => "sync",
-            Mode::SemiSync => "semi-sync",
-            Mode::Async => "async",
-        }
+    name {
+        Sync = "sync",
+        SemiSync = "semi-sync",
+        Async = "async",
     }
 }
 
@@ -39,13 +38,12 @@ pub enum Policy {
     Task,
 }
 
-impl Policy {
+crate::wire::named! {
+    Policy:
     /// The name used in job files and JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Policy::Role => "role",
-            Policy::Task => "task",
-        }
+    name {
+        Role = "role",
+        Task = "task",
     }
 }
 

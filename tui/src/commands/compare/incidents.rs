@@ -2,6 +2,7 @@
 use super::Side;
 use super::row::{Row, Section, Unit};
 use robust_proto::v1;
+use robust_shared::core::IncidentOutcome;
 use robust_shared::median::median;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -76,7 +77,9 @@ fn ended(report: &v1::Report, outcome: &str) -> u64 {
 /// Medians of those that recovered.
 fn parts(a: &[&v1::Incident], b: &[&v1::Incident]) -> Vec<Row> {
     let seconds = |side: &[&v1::Incident], of: fn(&v1::Incident) -> f64| {
-        let over = side.iter().filter(|i| i.outcome == "recovered");
+        let over = side
+            .iter()
+            .filter(|i| i.outcome() == Some(IncidentOutcome::Recovered));
         let mut times: Vec<f64> = over.map(|i| of(i) / 1e3).filter(|s| *s > 0.0).collect();
         median(&mut times)
     };

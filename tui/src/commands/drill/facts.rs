@@ -3,7 +3,9 @@ use super::follow::{Followed, lost};
 use crate::endpoint::{Client, Endpoint};
 use crate::error::CliError;
 use robust_proto::v1;
+use robust_shared::core::IncidentOutcome;
 use robust_shared::drill::{End, Facts, Recovery};
+use robust_shared::wire::JobState;
 use std::time::Duration;
 use tokio_stream::StreamExt as _;
 
@@ -69,9 +71,11 @@ pub fn incidents<'a>(
 }
 
 fn end(status: &v1::Status) -> End {
-    match status.state.as_str() {
-        "completed" => End::Completed,
-        "failed" | "stopped" => End::Failed(format!("the job {}: {}", status.state, status.reason)),
+    match status.state() {
+        Some(JobState::Completed) => End::Completed,
+        Some(state @ (JobState::Failed | JobState::Stopped)) => {
+            End::Failed(format!("the job {state}: {}", status.reason))
+        }
         _ => End::GoesOn,
     }
 }
@@ -84,7 +88,7 @@ pub fn recovery(incident: &v1::Incident) -> Recovery {
         plan: incident.plan.clone(),
         detect: time(incident.detect_ms),
         total: time(incident.total_ms),
-        recovered: incident.outcome == "recovered",
+        recovered: incident.outcome() == Some(IncidentOutcome::Recovered),
     }
 }
 

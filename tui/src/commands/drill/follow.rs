@@ -14,6 +14,7 @@ use crate::error::CliError;
 use robust_proto::v1;
 use robust_shared::drill::{Strike, Whom};
 use robust_shared::fault::{Kind, Spec};
+use robust_shared::wire::JobState;
 use std::time::{Duration, Instant};
 use tokio_stream::StreamExt as _;
 use tonic::{Code, Streaming};
@@ -100,7 +101,7 @@ impl Follower<'_> {
             self.progress.update(&status);
             self.check_protected(&status)?;
             let now = Instant::now();
-            if status.step != moved.0 || status.state == "starting" {
+            if status.step != moved.0 || status.state() == Some(JobState::Starting) {
                 moved = (status.step, now);
             } else if now - moved.1 > PATIENCE {
                 let text = format!("no step for {} s", PATIENCE.as_secs());

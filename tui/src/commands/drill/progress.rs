@@ -7,6 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use robust_proto::v1;
 use robust_shared::drill::Strike;
 use robust_shared::printable::one_line;
+use robust_shared::wire::JobState;
 use std::io::IsTerminal as _;
 
 /// Shows one run.
@@ -66,10 +67,11 @@ impl Progress {
             let total = millis(i.total_ms);
             self.say(&format!("back at work after {total}: {}", i.plan));
         }
-        if status.state == "starting" && self.reason != status.reason {
+        let starting = status.state() == Some(JobState::Starting);
+        if starting && self.reason != status.reason {
             self.reason.clone_from(&status.reason);
             self.bar.set_message(one_line(&self.reason));
-        } else if status.state != "starting" {
+        } else if !starting {
             let (struck, of) = (self.struck, self.faults);
             self.bar
                 .set_message(format!("fault {struck}/{of}, {}", status.state));

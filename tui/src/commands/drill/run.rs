@@ -11,6 +11,7 @@ use crate::error::CliError;
 use crate::machine::load;
 use robust_proto::v1;
 use robust_shared::drill::RunPlan;
+use robust_shared::wire::JobState;
 use std::time::Duration;
 
 /// Runs it; `step_s` is the time of a fault-free step.
@@ -87,7 +88,7 @@ fn in_run(e: CliError, series: &str, run: &str) -> CliError {
 /// A job that was to complete did.
 fn check_end(followed: &Followed, plan: &RunPlan, daemon: &Daemon) -> Result<(), CliError> {
     let status = &followed.status;
-    if status.state == "completed" || plan.may_fail || followed.given_up {
+    if status.state() == Some(JobState::Completed) || plan.may_fail || followed.given_up {
         return Ok(());
     }
     let (state, reason) = (&status.state, &status.reason);

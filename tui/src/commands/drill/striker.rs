@@ -2,6 +2,7 @@
 use robust_proto::v1;
 use robust_shared::drill::{After, Moment, Strike};
 use robust_shared::fault::Kind;
+use robust_shared::wire::JobState;
 use std::time::{Duration, Instant};
 
 /// Steps after the last fault that show that a job goes on.
@@ -115,7 +116,7 @@ impl Striker {
         if self.committed_since.is_none() || status.step > self.committed {
             (self.committed, self.committed_since) = (status.step, Some(now));
         }
-        self.running = status.state == "running";
+        self.running = status.state() == Some(JobState::Running);
         self.note_armed(status);
         let next = self.pending.first();
         let follows = next.filter(|s| s.after == After::Strike && self.struck_at.is_some());
@@ -128,7 +129,7 @@ impl Striker {
         }
         let next = self.pending.first();
         let again = next.filter(|s| s.after == After::Verdict && self.struck_at.is_some());
-        if again.is_some() && status.state == "recovering" {
+        if again.is_some() && status.state() == Some(JobState::Recovering) {
             return again.cloned();
         }
         if !self.running {

@@ -5,6 +5,7 @@ use crate::machine::cores;
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_shared::drill::Verdict;
+use robust_shared::job::Policy;
 
 /// The paper's task restart (over 300 s) against its steps of roughly two minutes.
 const PAPERS_RESTART_OVER_STEP: f64 = 2.5;
@@ -50,7 +51,11 @@ fn one(series: &SeriesOutcome, paint: Paint) -> String {
             millis(step_s * 1000.0)
         );
     }
-    if series.runs.iter().any(|r| r.report.policy == "task") {
+    if series
+        .runs
+        .iter()
+        .any(|r| r.report.policy() == Some(Policy::Task))
+    {
         text += &format!("(a task restart in the paper: {PAPERS_RESTART_OVER_STEP} steps)\n");
     }
     for (expectation, verdict) in &series.verdicts {

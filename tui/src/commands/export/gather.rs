@@ -5,6 +5,7 @@ use crate::ending::is_over;
 use crate::endpoint::{Client, Endpoint};
 use crate::error::CliError;
 use robust_proto::v1;
+use robust_shared::core::IncidentOutcome;
 
 /// Points of the curve of ETTR that steps find theirs among, the most that a daemon tells.
 const CELLS: u32 = 5_000;
@@ -110,7 +111,7 @@ fn at(curve: &[v1::CurvePoint], at_ms: u64) -> Option<v1::CurvePoint> {
 }
 
 fn is_closed(incident: &v1::Incident) -> bool {
-    incident.outcome != "recovering"
+    incident.outcome() != Some(IncidentOutcome::Recovering)
 }
 
 /// Incidents after one, in order, that are over. While the job runs they end before the first that is not: a number is

@@ -25,6 +25,7 @@ use crate::endpoint::{Client, Endpoint};
 use crate::error::{self, CliError};
 use gather::{Known, Told};
 use robust_proto::v1;
+use robust_shared::wire::JobState;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -98,7 +99,7 @@ impl Export<'_> {
     async fn look(&mut self, endpoint: &Endpoint, client: &mut Client) -> Result<Looked, CliError> {
         let asked = client.get_status(v1::GetStatusRequest {});
         let status = endpoint.ask(asked).await?;
-        if status.state == "starting" {
+        if status.state() == Some(JobState::Starting) {
             // It says when the daemon began, which need not be when the job did; no step is new.
             return Ok(Looked::Written);
         }

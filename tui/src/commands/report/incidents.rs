@@ -5,6 +5,7 @@ use crate::cascade;
 use crate::format::{self, millis};
 use crate::postmortem;
 use robust_proto::v1;
+use robust_shared::core::IncidentOutcome;
 
 /// Incidents that are told one by one.
 const TOLD: usize = 200;
@@ -71,7 +72,7 @@ fn card(run: &Run<'_>, i: &v1::Incident) -> String {
          <p>{}</p>{root}{cause}<p>{}</p>{}<table class=\"times\"><tr><th>detect</th><th>restart</th>\
          <th>reconnect</th><th>total</th></tr><tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr></table>\
          <p class=\"stages\">{stages}</p>{}{evidence}</article>\n",
-        if i.outcome == "recovered" {
+        if i.outcome() == Some(IncidentOutcome::Recovered) {
             "good"
         } else {
             "bad"

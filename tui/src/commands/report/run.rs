@@ -1,6 +1,8 @@
 //! A run as its reports show it.
 use crate::format::{clock, who};
 use robust_proto::v1;
+use robust_shared::core::IncidentOutcome;
+use robust_shared::ettr::Cause;
 use robust_shared::printable::one_line as printable;
 
 /// A report with its history.
@@ -57,14 +59,8 @@ impl<'a> Run<'a> {
             .filter(|c| !c.waste)
             .map(|c| c.seconds)
             .sum();
-        let row = |c: &'a v1::CauseTime| {
-            (
-                cause(&c.cause),
-                c.seconds,
-                c.seconds / whole.max(1e-9),
-                c.waste,
-            )
-        };
+        let row =
+            |c: &'a v1::CauseTime| (cause(c), c.seconds, c.seconds / whole.max(1e-9), c.waste);
         let mut rows: Vec<_> = self.history.causes.iter().map(row).collect();
         rows.sort_by(|a, b| a.3.cmp(&b.3).then(b.1.total_cmp(&a.1)));
         rows
@@ -97,7 +93,7 @@ impl<'a> Run<'a> {
 
     /// Mean time from fault to work of those that recovered, with their number.
     pub fn recovered(&self) -> (usize, f64) {
-        let over = |i: &&v1::Incident| i.outcome == "recovered";
+        let over = |i: &&v1::Incident| i.outcome() == Some(IncidentOutcome::Recovered);
         let times = self
             .report
             .incidents
@@ -143,20 +139,23 @@ pub fn whom(i: &v1::Incident) -> String {
 }
 
 /// A cause of the ledger in words.
-fn cause(name: &str) -> &str {
-    match name {
-        "initialisation" => "start",
-        "both" => "training and generation",
-        "training" => "training alone",
-        "generation" => "generation alone",
-        "trainer_recovers" => "trainer recovers, generation goes on",
-        "recovery" => "recovery, nothing else runs",
-        "task_restart" => "task restart",
-        "context_switch" => "slots change hands",
-        "blocked" => "weight sync, snapshot, waiting",
-        "step_repeated" => "of it: steps done again",
-        "generation_repeated" => "of it: generated again",
-        other => other,
+fn cause(time: &v1::CauseTime) -> &str {
+    let Some(cause) = time.cause() else {
+        return &time.cause;
+    };
+    match cause {
+        Cause::Initialisation => "start",
+        Cause::Both => "training and generation",
+        Cause::Training => "training alone",
+        Cause::Generation => "generation alone",
+        Cause::TrainerRecovers => "trainer recovers, generation goes on",
+        Cause::Recovery => "recovery, nothing else runs",
+        Cause::TaskRestart => "task restart",
+        Cause::ContextSwitch => "slots change hands",
+        Cause::Paused => cause.name(),
+        Cause::Blocked => "weight sync, snapshot, waiting",
+        Cause::StepRepeated => "of it: steps done again",
+        Cause::GenerationRepeated => "of it: generated again",
     }
 }
 

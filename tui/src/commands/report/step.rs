@@ -8,6 +8,7 @@ use crate::trajectories::witness::sentence;
 use robust_proto::v1;
 use robust_shared::ids::TrajectoryId;
 use robust_shared::printable::one_line as printable;
+use robust_shared::wire::TrajectoryState;
 use tokio_stream::StreamExt as _;
 
 /// Prints it; an error where records contradict each other.
@@ -54,7 +55,10 @@ fn id(t: &v1::StepTrajectory) -> TrajectoryId {
 }
 
 fn text(s: &v1::StepAccount, paint: Paint) -> String {
-    let trained = s.trajectories.iter().filter(|t| t.state == "consumed");
+    let trained = s
+        .trajectories
+        .iter()
+        .filter(|t| t.state() == Some(TrajectoryState::Consumed));
     let mut text = format!(
         "step {}, committed at {} by gang {}{}\n{} trajectories, {} trained on\n",
         s.step,

@@ -6,6 +6,7 @@ use crate::output;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use robust_proto::v1;
 use robust_shared::printable::one_line;
+use robust_shared::wire::JobState;
 use std::io::IsTerminal as _;
 
 /// Shows one job.
@@ -66,7 +67,7 @@ impl Progress {
             ratio(status.reward)
         );
         self.bar.set_message(message);
-        if self.reason != status.reason && status.state == "starting" {
+        if self.reason != status.reason && status.state() == Some(JobState::Starting) {
             self.reason.clone_from(&status.reason);
             if self.json {
                 error::note(&self.reason, true);

@@ -9,6 +9,7 @@ use super::tools::{self, Step, said};
 use crate::cli::ShrinkArgs;
 use crate::commands::{put, put_json};
 use crate::error::{self, CliError};
+use robust_shared::core::NodeState;
 use robust_shared::nearest::instead_of;
 use std::time::{Duration, Instant};
 
@@ -136,7 +137,7 @@ async fn has_left(asking: &Asking, place: &Place) -> Result<bool, CliError> {
         Place::Submitted { name, .. } => {
             let (_, status) = asking.status().await?;
             let node = status.nodes.iter().find(|node| node.name == *name);
-            Ok(node.is_none_or(|node| node.state != "here"))
+            Ok(node.is_none_or(|node| node.state() != Some(NodeState::Here)))
         }
     }
 }

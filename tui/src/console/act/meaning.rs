@@ -1,8 +1,11 @@
 //! What will happen, and to whom, in sentences.
 use super::{Act, Life, Strike, Whole};
 use crate::console::job::Job;
+use crate::format::{is_engine, is_trainer};
 use robust_proto::v1;
 use robust_shared::fault::{At, Carrier, Fault, Kind};
+use robust_shared::ids::Role;
+use robust_shared::job::Policy;
 use robust_shared::verbs;
 
 impl Act {
@@ -71,7 +74,7 @@ fn of_scale(role: &str, from: u32, to: u32) -> String {
 fn of_restart(job: &Job, whole: &Whole) -> Vec<String> {
     let what = match whole {
         Whole::Task => verbs::restart::OF_TASK.say([]),
-        Whole::Instance { role, .. } if role == "trainer" => {
+        Whole::Instance { role, .. } if is_trainer(role) => {
             verbs::restart::OF_GANG.say([&ranks(job, "gets new", "get new")])
         }
         Whole::Instance { role, .. } => verbs::restart::OF_ONE.say([after(role)]),
@@ -81,7 +84,12 @@ fn of_restart(job: &Job, whole: &Whole) -> Vec<String> {
 
 /// The whole gang as the subject of a sentence.
 fn ranks(job: &Job, one_does: &str, they_do: &str) -> String {
-    match job.roles().iter().filter(|r| r.role == "trainer").count() {
+    match job
+        .roles()
+        .iter()
+        .filter(|r| r.role() == Some(Role::Trainer))
+        .count()
+    {
         1 => format!("The trainer {one_does}"),
         2 => format!("Both trainer ranks {they_do}"),
         n => format!("All {n} trainer ranks {they_do}"),
@@ -90,12 +98,11 @@ fn ranks(job: &Job, one_does: &str, they_do: &str) -> String {
 
 /// What becomes of the work of an instance that is replaced.
 fn after(role: &str) -> &'static str {
-    match role {
-        "rollout" | "hybrid" => {
-            "Its requests go on elsewhere; a new replica pulls the weights and is routed to once \
-             it verified them."
-        }
-        _ => "Its conversations resume from their last stored turn.",
+    if is_engine(role) {
+        "Its requests go on elsewhere; a new replica pulls the weights and is routed to once \
+         it verified them."
+    } else {
+        "Its conversations resume from their last stored turn."
     }
 }
 
@@ -137,11 +144,11 @@ fn follows(job: &Job, strike: &Strike) -> Vec<String> {
     let later = strike.at.filter(|at| at.is_start_up());
     let mut lines = Vec::new();
     let status = job.status();
-    let task = status.is_some_and(|s| s.policy == "task");
+    let task = status.is_some_and(|s| s.policy() == Some(Policy::Task));
     match &strike.life {
         Some(life) if strike.fault.kind().ends_life() => lines.push(match life.role.as_str() {
             _ if task => "Policy task: the whole job is restarted.".to_owned(),
-            "trainer" => format!(
+            role if is_trainer(role) => format!(
                 "{} from the last snapshot; rollouts go on generating.",
                 ranks(job, "restarts", "restart")
             ),

@@ -8,6 +8,8 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 use robust_proto::v1;
+use robust_shared::core::IncidentOutcome;
+use robust_shared::wire::{JobState, PauseState};
 
 /// Older data than this is worth a warning.
 const STALE_MS: u64 = 3_000;
@@ -107,8 +109,8 @@ pub fn draw_banner(sight: &Sight, s: &v1::Status, area: Rect, buf: &mut Buffer) 
     let (text, style) = match &sight.link {
         _ if sight.job.is_over() => (
             over(sight, s),
-            match s.state.as_str() {
-                "failed" => look.alarm(),
+            match s.state() {
+                Some(JobState::Failed) => look.alarm(),
                 _ => look.strong().patch(look.selection()),
             },
         ),
@@ -150,8 +152,8 @@ fn left_behind(sight: &Sight, s: &v1::Status) -> String {
     let mut texts = Vec::new();
     if let Some(pause) = &s.pause {
         let since = clock(s.now_ms.saturating_sub(pause.since_ms) as f64 / 1000.0);
-        texts.push(match pause.state.as_str() {
-            "paused" => format!("paused for {since}, P goes on"),
+        texts.push(match pause.state() {
+            Some(PauseState::Paused) => format!("paused for {since}, P goes on"),
             _ => format!("pauses after step {}, P goes on", pause.after_step),
         });
     }
@@ -171,7 +173,7 @@ fn over(sight: &Sight, s: &v1::Status) -> String {
     let recovered = s
         .incidents
         .iter()
-        .filter(|i| i.outcome == "recovered")
+        .filter(|i| i.outcome() == Some(IncidentOutcome::Recovered))
         .count();
     let ran = clock(sight.job.elapsed_ms() as f64 / 1000.0);
     let mut text = format!(

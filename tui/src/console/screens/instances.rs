@@ -14,6 +14,7 @@ use crossterm::event::KeyCode;
 use ratatui::style::Style;
 use robust_proto::v1::RoleStatus;
 use robust_shared::fault::Fault;
+use robust_shared::ids::Role;
 use robust_shared::verbs;
 
 /// The table.
@@ -186,8 +187,10 @@ fn strike(fault: &Fault, whom: &[&RoleStatus], sight: &Sight) -> Effect {
 
 /// A rank takes its gang along, which is restarted once.
 fn once_a_gang(whom: &[&RoleStatus]) -> impl Iterator<Item = Whole> {
-    let first = whom.iter().position(|r| r.role == "trainer");
-    let kept = move |(at, r): &(usize, &&RoleStatus)| r.role != "trainer" || Some(*at) == first;
+    let first = whom.iter().position(|r| r.role() == Some(Role::Trainer));
+    let kept = move |(at, r): &(usize, &&RoleStatus)| {
+        r.role() != Some(Role::Trainer) || Some(*at) == first
+    };
     let all = whom.iter().enumerate().filter(kept);
     all.map(|(_, &r)| Whole::from(r))
 }

@@ -17,6 +17,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use robust_proto::v1::{NodeStatus, RoleStatus, Slot};
+use robust_shared::ids::Role;
 use robust_shared::verbs;
 
 /// Its keys.
@@ -132,7 +133,7 @@ fn restore(whom: &[&NodeStatus], sight: &Sight) -> Effect {
 fn movable(job: &Job, nodes: &[String]) -> Vec<Whole> {
     let here = job.roles().iter().filter(|r| nodes.contains(&r.node));
     let mut gang = false;
-    here.filter(|r| r.role != "trainer" || !std::mem::replace(&mut gang, true))
+    here.filter(|r| r.role() != Some(Role::Trainer) || !std::mem::replace(&mut gang, true))
         .map(Whole::from)
         .collect()
 }

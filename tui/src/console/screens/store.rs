@@ -19,6 +19,7 @@ use ratatui::style::Style;
 use ratatui::text::Line;
 use robust_proto::v1::{Status, Trajectory};
 use robust_shared::ids::TrajectoryId;
+use robust_shared::wire::{ReplicaState, TrajectoryState};
 
 /// From this width on the two lists stand side by side.
 const BESIDE: u16 = 140;
@@ -196,7 +197,10 @@ impl Store {
 
     fn trajectories_title(&self, sight: &Sight, stored: &Stored) -> String {
         let rows = trajectories(Some(stored));
-        let running = rows.iter().filter(|t| t.state == "running").count();
+        let running = rows
+            .iter()
+            .filter(|t| t.state() == Some(TrajectoryState::Running))
+            .count();
         let waiting = rows.len() - running;
         let more = if stored.cut { ", and more" } else { "" };
         let mark = self.mark(sight, Pane::Trajectories);
@@ -426,7 +430,7 @@ static TRAJECTORIES: Spec<Trajectory> = Spec {
 static TRAJ_COLUMNS: [Column<Trajectory>; 6] = [
     words("TRAJECTORY", 14, 0, |t, look| (name(t), look.strong())),
     words("STATE", 10, 0, |t, look| {
-        let word = if t.state == "finished" {
+        let word = if t.state() == Some(TrajectoryState::Finished) {
             "done"
         } else {
             &t.state
@@ -499,7 +503,10 @@ fn summary(sight: &Sight, s: &Status) -> Vec<Line<'static>> {
             "" => String::new(),
             what => format!("; a step waits for {what}"),
         };
-        let word = if r.state == "safe" { "done" } else { "waiting" };
+        let word = match r.state() {
+            Some(ReplicaState::Safe) => "done",
+            _ => "waiting",
+        };
         let (step, copies) = (r.step, &r.state);
         say(
             word,

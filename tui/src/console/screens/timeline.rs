@@ -20,6 +20,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use robust_proto::v1;
+use robust_shared::core::IncidentOutcome;
 use std::collections::BTreeSet;
 
 /// Cells for the names of instances.
@@ -220,7 +221,7 @@ fn draw_marks(sight: &Sight, s: &v1::Status, (from, to): (u64, u64), area: Rect,
     let place = |t: u64| (t.clamp(from, to) - from) * width / (to - from).max(1);
     for i in &s.incidents {
         let began = i.at_ms.saturating_sub(i.detect_ms.max(0.0) as u64);
-        let over = i.outcome != "recovering";
+        let over = i.outcome() != Some(IncidentOutcome::Recovering);
         let ended = if over {
             began + i.total_ms.max(0.0) as u64
         } else {

@@ -15,6 +15,8 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use robust_proto::v1;
+use robust_shared::ids::Role;
+use robust_shared::wire::InstanceState;
 use std::collections::{BTreeMap, HashMap};
 
 /// The screen.
@@ -203,7 +205,11 @@ fn grow(s: &v1::Status) -> Vec<Branch> {
         children.entry(parent).or_default().push(i);
     }
     let roots = children.get(&None).map_or(0, Vec::len);
-    let ranks = s.roles.iter().filter(|r| r.role == "trainer").count();
+    let ranks = s
+        .roles
+        .iter()
+        .filter(|r| r.role() == Some(Role::Trainer))
+        .count();
     let mut tree = vec![Branch {
         depth: 0,
         name: format!("trainer ({ranks} ranks)"),
@@ -253,10 +259,10 @@ fn place(
 
 fn branch(r: &v1::RoleStatus, depth: usize, fed: usize, s: &v1::Status) -> Branch {
     let pulling = r.pull_total > 0 && r.pull_bytes < r.pull_total;
-    let state = match (r.state.as_str(), pulling) {
-        ("down" | "recovering", _) => r.state.clone(),
+    let state = match (r.state(), pulling) {
+        (Some(InstanceState::Down | InstanceState::Recovering), _) => r.state.clone(),
         (_, true) => format!("pulls v{}", r.pull_version),
-        ("stale", false) => r.state.clone(),
+        (Some(InstanceState::Stale), false) => r.state.clone(),
         (_, false) if r.admitted => "serves".to_owned(),
         _ => "not routed".to_owned(),
     };

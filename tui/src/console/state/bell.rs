@@ -2,6 +2,7 @@
 //! failed. What there is when the console is opened, or begins to look at another job, has been heard of elsewhere.
 use crate::format::who;
 use robust_proto::v1;
+use robust_shared::wire::JobState;
 use std::collections::BTreeSet;
 
 /// The bell.
@@ -26,7 +27,7 @@ impl Known {
         Known {
             alarms: s.alarms.iter().map(named).collect(),
             incident: s.incidents.iter().map(|i| i.id).max().unwrap_or(0),
-            failed: s.state == "failed",
+            failed: s.state() == Some(JobState::Failed),
         }
     }
 }
@@ -79,7 +80,7 @@ fn news(s: &v1::Status, before: &Known) -> Vec<String> {
         let name = who(&i.role, i.index);
         format!("incident {}: {name} {} ({})", i.id, i.rule, i.reason)
     }));
-    if s.state == "failed" && !before.failed {
+    if s.state() == Some(JobState::Failed) && !before.failed {
         texts.push(format!("the job failed: {}", s.reason));
     }
     texts

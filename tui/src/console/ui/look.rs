@@ -1,7 +1,9 @@
 //! Glyphs and colours. Every state is also a word, so neither carries meaning alone.
 use crate::cli::ThemeName;
 use ratatui::style::{Color, Modifier, Style};
+use robust_shared::phase::Phase;
 use robust_shared::printable;
+use robust_shared::wire::{InstanceState, Word as _};
 
 /// How good a thing is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,27 +140,31 @@ impl Look {
     /// The letter of a phase on the timeline, and its colour: no two phases that the same role goes
     /// through have the same letter.
     pub fn phase(self, name: &str) -> (char, Style) {
-        let (letter, dark, light) = match name {
-            "init" => ('i', Color::Magenta, Color::Magenta),
-            "load_checkpoint" => ('l', Color::Magenta, Color::Magenta),
-            "await_batch" => ('.', Color::Gray, Color::DarkGray),
-            "context_switch" => ('x', Color::Yellow, Color::Magenta),
-            "reshard" => ('r', Color::Yellow, Color::Magenta),
-            "ref_logprob" => ('f', Color::LightBlue, Color::Blue),
-            "old_logprob" => ('o', Color::LightBlue, Color::Blue),
-            "advantage" => ('a', Color::LightBlue, Color::Blue),
-            "update" => ('U', Color::LightCyan, Color::Cyan),
-            "snapshot" => ('s', Color::Yellow, Color::Magenta),
-            "publish" => ('p', Color::Yellow, Color::Magenta),
-            "pull_weights" => ('w', Color::Yellow, Color::Magenta),
-            "idle" => ('.', Color::Gray, Color::DarkGray),
-            "generating" => ('G', Color::LightGreen, Color::Green),
-            "awaiting_tool" => ('t', Color::Green, Color::Green),
-            "paused" => ('-', Color::Gray, Color::DarkGray),
-            "recovering" => ('~', Color::LightYellow, Color::Red),
-            "down" => ('!', Color::LightRed, Color::Red),
-            "done" => (' ', Color::Gray, Color::DarkGray),
-            _ => ('?', Color::Gray, Color::DarkGray),
+        let (letter, dark, light) = match Phase::known(name) {
+            Some(Phase::Init) => ('i', Color::Magenta, Color::Magenta),
+            Some(Phase::LoadCheckpoint) => ('l', Color::Magenta, Color::Magenta),
+            Some(Phase::AwaitBatch) => ('.', Color::Gray, Color::DarkGray),
+            Some(Phase::ContextSwitch) => ('x', Color::Yellow, Color::Magenta),
+            Some(Phase::Reshard) => ('r', Color::Yellow, Color::Magenta),
+            Some(Phase::RefLogprob) => ('f', Color::LightBlue, Color::Blue),
+            Some(Phase::OldLogprob) => ('o', Color::LightBlue, Color::Blue),
+            Some(Phase::Advantage) => ('a', Color::LightBlue, Color::Blue),
+            Some(Phase::Update) => ('U', Color::LightCyan, Color::Cyan),
+            Some(Phase::Snapshot) => ('s', Color::Yellow, Color::Magenta),
+            Some(Phase::Publish) => ('p', Color::Yellow, Color::Magenta),
+            Some(Phase::PullWeights) => ('w', Color::Yellow, Color::Magenta),
+            Some(Phase::Idle) => ('.', Color::Gray, Color::DarkGray),
+            Some(Phase::Generating) => ('G', Color::LightGreen, Color::Green),
+            Some(Phase::AwaitingTool) => ('t', Color::Green, Color::Green),
+            Some(Phase::Paused) => ('-', Color::Gray, Color::DarkGray),
+            Some(Phase::Loop) => ('?', Color::Gray, Color::DarkGray),
+            // Of a process that is gone its state is told instead.
+            None => match InstanceState::known(name) {
+                Some(InstanceState::Recovering) => ('~', Color::LightYellow, Color::Red),
+                Some(InstanceState::Down) => ('!', Color::LightRed, Color::Red),
+                Some(InstanceState::Done) => (' ', Color::Gray, Color::DarkGray),
+                _ => ('?', Color::Gray, Color::DarkGray),
+            },
         };
         (letter, self.fg(dark, light))
     }

@@ -2,6 +2,7 @@
 use super::super::World;
 use robust_shared::core::{Incident, Input, NodeState, SlotRef};
 use robust_shared::ids::{IncidentId, InstanceId, NodeId, Role};
+use robust_shared::wire::InstanceState;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What failed where.
@@ -102,7 +103,11 @@ impl World {
             if !serves || !self.checker.lemons.started {
                 continue;
             }
-            for who in view.instances.iter().filter(|i| i.state == "waiting") {
+            for who in view
+                .instances
+                .iter()
+                .filter(|i| i.state == InstanceState::Waiting)
+            {
                 let slot = self.free_at(id, &view, who.id.role);
                 let waits = slot.is_some() && who.slot.is_none() && !self.is_surplus(who.id);
                 self.must(!waits, "lemons", || {

@@ -31,15 +31,14 @@ pub enum NodeState {
     Left,
 }
 
-impl NodeState {
+crate::wire::named! {
+    NodeState:
     /// In one word.
-    pub fn word(self) -> &'static str {
-        match self {
-            NodeState::Awaited => "awaited",
-            NodeState::Here => "here",
-            NodeState::Lost => "lost",
-            NodeState::Left => "left",
-        }
+    word {
+        Awaited = "awaited",
+        Here = "here",
+        Lost = "lost",
+        Left = "left",
     }
 }
 

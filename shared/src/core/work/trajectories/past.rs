@@ -62,21 +62,22 @@ pub enum SetbackKind {
     SetAside,
 }
 
-impl SetbackKind {
+crate::wire::named! {
+    SetbackKind:
     /// Its name, which tools see.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::GivenBack => "given_back",
-            Self::AgentGone => "agent_gone",
-            Self::NotBegun => "not_begun",
-            Self::JobOver => "job_over",
-            Self::Diverged => "diverged",
-            Self::TooOld => "too_old",
-            Self::TaskRestart => "task_restart",
-            Self::SetAside => "set_aside",
-        }
+    name {
+        GivenBack = "given_back",
+        AgentGone = "agent_gone",
+        NotBegun = "not_begun",
+        JobOver = "job_over",
+        Diverged = "diverged",
+        TooOld = "too_old",
+        TaskRestart = "task_restart",
+        SetAside = "set_aside",
     }
+}
 
+impl SetbackKind {
     /// Whether what was generated until then was thrown away, so that it was generated again.
     pub fn throws_away(self) -> bool {
         match self {

@@ -1,6 +1,7 @@
 //! `meta.yaml` of experiments and runs.
 use super::super::files;
 use super::super::gather::Told;
+use robust_shared::wire::{JobState, Word as _};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
@@ -138,10 +139,10 @@ const RUNNING: u32 = 1;
 
 /// A `RunStatus`.
 fn status(state: &str) -> u32 {
-    match state {
-        "completed" => 3,
-        "failed" => 4,
-        "stopped" => 5,
+    match JobState::known(state) {
+        Some(JobState::Completed) => 3,
+        Some(JobState::Failed) => 4,
+        Some(JobState::Stopped) => 5,
         _ => RUNNING,
     }
 }

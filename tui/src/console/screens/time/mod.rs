@@ -23,7 +23,10 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Line;
 use robust_proto::v1::{Incident, Status, TimeStretch, TimeWindow};
+use robust_shared::core::IncidentOutcome;
 use robust_shared::ettr::Slice;
+use robust_shared::ids::Role;
+use robust_shared::wire::{JobState, Window};
 use rows::Row;
 
 /// The windows by the daemon's names, shortest first; a job that is younger has only the last.
@@ -180,8 +183,8 @@ impl Screen for Spent {
 /// Which window, and how much of it was useful.
 fn heading(window: &TimeWindow, rows: &[Row]) -> String {
     let long = clock(rows::length(window));
-    let which = match window.name.as_str() {
-        "job" => format!("the whole job, {long}"),
+    let which = match window.name() {
+        Some(Window::Job) => format!("the whole job, {long}"),
         _ => format!("the last {long}"),
     };
     let useful = rows::share(rows, Slice::Useful) * 100.0;
@@ -191,8 +194,10 @@ fn heading(window: &TimeWindow, rows: &[Row]) -> String {
 fn draw_unknown(sight: &Sight, status: &Status, area: Rect, buf: &mut Buffer) {
     let look = sight.look;
     let inner = section(look, area, "WHERE THE TIME WENT", buf);
-    let text = match (status.state.as_str(), &status.time_spent) {
-        ("starting", _) | (_, Some(_)) => "The job has not begun: no time is counted yet.",
+    let text = match (status.state(), &status.time_spent) {
+        (Some(JobState::Starting), _) | (_, Some(_)) => {
+            "The job has not begun: no time is counted yet."
+        }
         _ => "The daemon does not say it: it is of an older build, or this recording is.",
     };
     let lines = wrapped(text, usize::from(inner.width).saturating_sub(2));
@@ -220,13 +225,14 @@ fn incidents<'a>(
 /// Whether the trainer had to wait for it: an engine or a worker that restarts alone costs none of the job's time.
 fn stops_trainer(incident: &Incident) -> bool {
     let whole = ["restart the trainer gang", "restart the whole task"];
-    incident.role == "trainer" || whole.iter().any(|plan| incident.plan.starts_with(plan))
+    incident.role() == Some(Role::Trainer)
+        || whole.iter().any(|plan| incident.plan.starts_with(plan))
 }
 
 /// Unix ms; of one that goes on later than everything.
 fn ends(incident: &Incident) -> u64 {
-    match incident.outcome.as_str() {
-        "recovering" => u64::MAX,
+    match incident.outcome() {
+        Some(IncidentOutcome::Recovering) => u64::MAX,
         _ => {
             let after = incident.total_ms - incident.detect_ms;
             incident.at_ms.saturating_add(after.max(0.0) as u64)

@@ -5,6 +5,7 @@ use crate::format::millis_tight;
 use ratatui::style::Style;
 use robust_proto::v1::TimeWindow;
 use robust_shared::ettr::Slice;
+use robust_shared::wire::Word as _;
 
 /// What is in no slice of a window.
 pub const NOT_COUNTED: &str = "not_counted";
@@ -73,58 +74,70 @@ pub fn share(rows: &[Row], slice: Slice) -> f64 {
 
 /// A slice in words.
 pub fn title(slice: &str) -> &str {
-    match slice {
-        "useful" => "useful",
-        "waits_for_data" => "trainer waits for data",
-        "waits_for_weights" => "rollouts wait for weights",
-        "between" => "between steps",
-        "detect" => "detect",
-        "restart" => "restart",
-        "reconnect" => "reconnect",
-        "replayed" => "replayed",
-        "paused" => "paused",
-        "start" => "start",
-        NOT_COUNTED => "not counted",
-        other => other,
+    match Slice::known(slice) {
+        Some(Slice::WaitsForData) => "trainer waits for data",
+        Some(Slice::WaitsForWeights) => "rollouts wait for weights",
+        Some(Slice::Between) => "between steps",
+        Some(
+            Slice::Useful
+            | Slice::Detect
+            | Slice::Restart
+            | Slice::Reconnect
+            | Slice::Replayed
+            | Slice::Paused
+            | Slice::Start,
+        ) => slice,
+        None if slice == NOT_COUNTED => "not counted",
+        None => slice,
     }
 }
 
 /// What it is.
 pub fn meaning(slice: &str) -> &'static str {
-    match slice {
-        "useful" => {
+    let Some(known) = Slice::known(slice) else {
+        return if slice == NOT_COUNTED {
+            "Nobody counted it: the daemon is younger than the window, or of an older build."
+        } else {
+            "This console is older than the daemon and does not know it."
+        };
+    };
+    match known {
+        Slice::Useful => {
             "The trainer computes, beside engines that generate or while they have nothing to do."
         }
-        "waits_for_data" => "No call to the trainer is under way: its next batch is not complete.",
-        "waits_for_weights" => "Nobody generates while an engine fetches weights.",
-        "between" => {
+        Slice::WaitsForData => {
+            "No call to the trainer is under way: its next batch is not complete."
+        }
+        Slice::WaitsForWeights => "Nobody generates while an engine fetches weights.",
+        Slice::Between => {
             "The trainer is in a call without computing (snapshot, publish, reshard), or slots change hands."
         }
-        "detect" => {
+        Slice::Detect => {
             "A fault that stops the trainer had struck and was not found yet; it seemed to be work."
         }
-        "restart" => "A fault was found, and not all new processes are attached.",
-        "reconnect" => "New processes are attached, and useful work does not go on yet.",
-        "replayed" => "Work whose result was thrown away: a step or turns that were done again.",
-        "paused" => "An operator held the job.",
-        "start" => "Processes start, and nothing was ever published.",
-        NOT_COUNTED => {
-            "Nobody counted it: the daemon is younger than the window, or of an older build."
+        Slice::Restart => "A fault was found, and not all new processes are attached.",
+        Slice::Reconnect => "New processes are attached, and useful work does not go on yet.",
+        Slice::Replayed => {
+            "Work whose result was thrown away: a step or turns that were done again."
         }
-        _ => "This console is older than the daemon and does not know it.",
+        Slice::Paused => "An operator held the job.",
+        Slice::Start => "Processes start, and nothing was ever published.",
     }
 }
 
 /// Whether incidents are what it is made of.
 pub fn comes_of_faults(slice: &str) -> bool {
-    matches!(slice, "detect" | "restart" | "reconnect" | "replayed")
+    matches!(
+        Slice::known(slice),
+        Some(Slice::Detect | Slice::Restart | Slice::Reconnect | Slice::Replayed)
+    )
 }
 
 fn tone(slice: &str) -> Tone {
-    match slice {
-        "useful" => Tone::Good,
-        "waits_for_data" | "waits_for_weights" | "between" => Tone::Warn,
-        slice if comes_of_faults(slice) => Tone::Bad,
+    match Slice::known(slice) {
+        Some(Slice::Useful) => Tone::Good,
+        Some(Slice::WaitsForData | Slice::WaitsForWeights | Slice::Between) => Tone::Warn,
+        Some(_) if comes_of_faults(slice) => Tone::Bad,
         _ => Tone::Plain,
     }
 }

@@ -5,6 +5,7 @@ use crate::format::count;
 use crate::trajectories::name;
 use ratatui::style::Style;
 use robust_proto::v1::Trajectory;
+use robust_shared::wire::{TrajectoryState, WitnessState, Word as _};
 
 /// In the order of their numbers.
 pub static SPEC: Spec<Trajectory> = Spec {
@@ -66,7 +67,11 @@ pub fn state(t: &Trajectory) -> &str {
 
 /// Whether more of it may be generated.
 pub fn grows(t: &Trajectory) -> bool {
-    matches!(state(t), "running" | "generating" | "waiting" | "not_begun")
+    match WitnessState::known(state(t)) {
+        Some(WitnessState::Generating | WitnessState::Waiting | WitnessState::NotBegun) => true,
+        Some(_) => false,
+        None => TrajectoryState::known(state(t)) == Some(TrajectoryState::Running),
+    }
 }
 
 /// The sign beside that word.
@@ -76,12 +81,12 @@ pub fn sign(look: Look, state: &str) -> char {
 
 /// The word of other screens for what is as good.
 fn as_known(state: &str) -> &str {
-    match state {
-        "generating" => "running",
-        "finished" | "committing" | "consumed" => "done",
-        "set_aside" => "warn",
-        "not_begun" => "waiting",
-        other => other,
+    match WitnessState::known(state) {
+        Some(WitnessState::Generating) => "running",
+        Some(WitnessState::Finished | WitnessState::Committing | WitnessState::Consumed) => "done",
+        Some(WitnessState::SetAside) => "warn",
+        Some(WitnessState::NotBegun) => "waiting",
+        Some(WitnessState::Waiting) | None => state,
     }
 }
 

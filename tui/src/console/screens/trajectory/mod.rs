@@ -24,6 +24,7 @@ use crossterm::event::KeyCode;
 use page::Page;
 use robust_proto::v1;
 use robust_shared::ids::TrajectoryId;
+use robust_shared::wire::{WitnessState, Word as _};
 
 /// One that is generated is asked for again after so long, in ms.
 const GROWS_MS: u64 = 1_000;
@@ -233,9 +234,9 @@ impl Reader {
             (self.text, self.page) = (Text::default(), None);
             return self.asks.anew();
         }
-        let again = match group::state(&told) {
+        let again = match WitnessState::known(group::state(&told)) {
             _ if group::grows(&told) => Some(GROWS_MS),
-            "finished" | "committing" => Some(RESTS_MS),
+            Some(WitnessState::Finished | WitnessState::Committing) => Some(RESTS_MS),
             _ => None,
         };
         self.asks.answered(sight.now, again);

@@ -12,6 +12,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
 use robust_proto::v1::RoleStatus;
+use robust_shared::wire::InstanceState;
 use std::collections::BTreeMap;
 
 /// Columns left of the cells for the sign beside the line of the cursor.
@@ -203,7 +204,7 @@ fn who_it_is(scene: &Scene, row: usize, look: Look) -> Line<'static> {
     let r = &scene.roles[row];
     let (sign, style) = scene.found.health[row].sign(&r.phase, look);
     let state = match r.quarantined {
-        true => "quarantined",
+        true => InstanceState::Quarantined.word(),
         false => r.state.as_str(),
     };
     let lasts = millis_tight(r.phase_ms as f64);

@@ -2,6 +2,7 @@
 use crate::console::ui::look::{Look, Tone};
 use ratatui::style::Style;
 use robust_proto::v1::RoleStatus;
+use robust_shared::wire::InstanceState;
 
 /// How an instance is, from the best to the worst: of several in a cell the worst is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,18 +43,18 @@ impl Health {
 
     /// By its state; its figures are compared elsewhere.
     pub fn of(r: &RoleStatus) -> Health {
-        match r.state.as_str() {
-            "down" => Health::Failed,
-            "suspect" => Health::Suspected,
-            "recovering" => Health::Restarting,
-            "quarantined" => Health::Quarantined,
-            "done" => Health::Done,
+        match r.state() {
+            Some(InstanceState::Down) => Health::Failed,
+            Some(InstanceState::Suspect) => Health::Suspected,
+            Some(InstanceState::Recovering) => Health::Restarting,
+            Some(InstanceState::Quarantined) => Health::Quarantined,
+            Some(InstanceState::Done) => Health::Done,
             // An operator's hand is worth more than what it waits for, or that it runs.
             _ if r.quarantined => Health::Quarantined,
-            "waiting" => Health::Homeless,
-            "running" => Health::Running,
-            // `starting`, `stale`, and what a later build may say.
-            _ => Health::Starting,
+            Some(InstanceState::Waiting) => Health::Homeless,
+            Some(InstanceState::Running) => Health::Running,
+            // None: what a later build may say.
+            Some(InstanceState::Starting | InstanceState::Stale) | None => Health::Starting,
         }
     }
 

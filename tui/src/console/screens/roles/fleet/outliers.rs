@@ -6,6 +6,8 @@ use super::health::Health;
 use crate::format::{count, is_engine, millis_tight};
 use robust_proto::v1::RoleStatus;
 use robust_shared::outliers::Usual;
+use robust_shared::phase::Phase;
+use robust_shared::wire::InstanceState;
 use std::collections::BTreeMap;
 
 /// An engine's rate is a mean over some two seconds: after so long in its phase (ms) it says nothing of what was before.
@@ -47,7 +49,7 @@ static FIGURES: [Figure; 3] = [
         words: |value, median| format!("serves version {value}, the median is {median}"),
     },
     Figure {
-        of: |r| (r.state == "running").then_some(r.step_ms? as f64),
+        of: |r| (r.state() == Some(InstanceState::Running)).then_some(r.step_ms? as f64),
         grain: tenth,
         below: false,
         words: |value, median| {
@@ -58,11 +60,11 @@ static FIGURES: [Figure; 3] = [
 ];
 
 fn serves(r: &RoleStatus) -> bool {
-    r.state == "running" && r.admitted && !r.quarantined && is_engine(&r.role)
+    r.state() == Some(InstanceState::Running) && r.admitted && !r.quarantined && is_engine(&r.role)
 }
 
 fn generates(r: &RoleStatus) -> bool {
-    serves(r) && r.running > 0 && r.phase == "generating"
+    serves(r) && r.running > 0 && r.phase() == Some(Phase::Generating)
 }
 
 /// An instance that stands out.
