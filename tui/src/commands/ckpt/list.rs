@@ -1,7 +1,8 @@
 //! What is there, and what stays.
-use super::{State, failed, path_text, put, put_json, readable};
+use super::{State, failed, path_text, readable};
 use crate::error::CliError;
 use crate::format;
+use crate::output::{put, put_json};
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_ckpt::disk::RealDisk;
