@@ -113,11 +113,6 @@ const KNOWN: &[Known] = &[
         ],
         reason: "all of them fail with the error of `run`, and a process is given the variables of a gang",
     },
-    Known {
-        member: "tests/fake-engine",
-        imports: &["engine -> memory", "memory -> engine"],
-        reason: "the memory crashes as the engine does",
-    },
 ];
 
 /// Rooms that import each other neither way: the crate, one, the other. What both need lies in a room
