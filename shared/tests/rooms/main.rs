@@ -50,11 +50,6 @@ const KNOWN: &[Known] = &[
                  rules and kinds of faults",
     },
     Known {
-        member: "daemon/ckpt",
-        imports: &["files -> manifest", "manifest -> files"],
-        reason: "a manifest is written by what writes files, which removes a manifest first",
-    },
-    Known {
         member: "daemon/role",
         imports: &["exit -> link", "link -> exit"],
         reason: "a role's exit code says how its link ended, and the link acts out faults by exit codes",
