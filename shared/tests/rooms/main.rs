@@ -50,11 +50,6 @@ const KNOWN: &[Known] = &[
                  rules and kinds of faults",
     },
     Known {
-        member: "daemon/role",
-        imports: &["exit -> link", "link -> exit"],
-        reason: "a role's exit code says how its link ended, and the link acts out faults by exit codes",
-    },
-    Known {
         member: "daemon/transport",
         imports: &["address -> error", "error -> address"],
         reason: "an error names the address, and reading an address is an error of it",
