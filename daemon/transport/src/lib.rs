@@ -137,7 +137,7 @@ mod transport;
 mod ucx;
 pub mod words;
 
-pub use address::Address;
+pub use address::{Address, AddressError};
 pub use buffer::{Buffer, Lent};
 pub use cancel::Cancel;
 pub use command::Trouble;
@@ -145,7 +145,7 @@ pub use config::{Config, LOOPBACK_SNDBUF, Net, Rdma, tune_for_loopback};
 pub use engine::PIECE_BYTES;
 #[cfg(fuzzing)]
 pub use engine::fuzzing;
-pub use error::{AddressError, BufferError, FetchError, KeyError, TransportError};
+pub use error::{BufferError, FetchError, KeyError, TransportError};
 pub use exposed::Exposed;
 pub use key::{Part, RegionKey};
 pub use road::RoadKind;

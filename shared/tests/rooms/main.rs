@@ -51,11 +51,6 @@ const KNOWN: &[Known] = &[
     },
     Known {
         member: "daemon/transport",
-        imports: &["address -> error", "error -> address"],
-        reason: "an error names the address, and reading an address is an error of it",
-    },
-    Known {
-        member: "daemon/transport",
         imports: &[
             "config -> tls",
             "engine -> config start transport",
