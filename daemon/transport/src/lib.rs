@@ -131,6 +131,7 @@ mod road;
 mod share;
 mod start;
 mod stats;
+mod status;
 mod tls;
 mod token;
 mod transport;

@@ -61,11 +61,6 @@ const KNOWN: &[Known] = &[
         reason: "the engine works on what its handle shares with it, and the TLS road takes its size of a piece",
     },
     Known {
-        member: "daemon/transport",
-        imports: &["road -> ucx", "ucx -> road"],
-        reason: "what failed on any road may carry the status of UCX",
-    },
-    Known {
         member: "daemon/weights",
         imports: &[
             "fetching -> pull",

@@ -25,7 +25,7 @@ pub(crate) use self::sockets::{Socket, Sockets};
 pub(crate) use self::targets::{Landing, Target, Targets};
 use crate::address::Address;
 use crate::buffer::Served;
-use crate::ucx::Status;
+use crate::status::Status;
 
 /// Names one operation; never reused within a transport.
 pub(crate) type OpId = u64;
