@@ -50,17 +50,6 @@ const KNOWN: &[Known] = &[
                  rules and kinds of faults",
     },
     Known {
-        member: "daemon/transport",
-        imports: &[
-            "config -> tls",
-            "engine -> config start transport",
-            "start -> config tls",
-            "tls -> config engine",
-            "transport -> config engine",
-        ],
-        reason: "the engine works on what its handle shares with it, and the TLS road takes its size of a piece",
-    },
-    Known {
         member: "daemon/weights",
         imports: &[
             "fetching -> pull",
