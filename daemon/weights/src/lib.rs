@@ -55,6 +55,7 @@ mod pull;
 mod puller;
 mod scrub;
 mod slots;
+mod turns;
 mod types;
 
 pub use patch::{Link, Version, compare};

@@ -52,15 +52,6 @@ const KNOWN: &[Known] = &[
     Known {
         member: "daemon/weights",
         imports: &[
-            "fetching -> pull",
-            "pull -> fetching puller",
-            "puller -> pull",
-        ],
-        reason: "one pull and its state in three files",
-    },
-    Known {
-        member: "daemon/weights",
-        imports: &[
             "patch -> slots types",
             "slots -> patch types",
             "types -> patch",
