@@ -8,10 +8,10 @@ use robust_transport::{Buffer, Cancel, RegionKey, Transport, TransportError};
 use crate::fetching::{Fetching, Lane, Latest, Made, REPORT_EVERY, State, is_own, progress};
 use crate::lanes::lanes;
 use crate::meter::Meter;
-use crate::patch::{Chain, Link, NotTaken, Part, Passing, Patches, Take, since};
+use crate::patch::{Chain, NotTaken, Part, Passing, Patches, Take, since};
 use crate::slots::Slots;
 use crate::turns::Turns;
-use crate::types::{Observer, Order, PullError, PullErrorKind, Served, Source, SwapError};
+use crate::types::{Link, Observer, Order, PullError, PullErrorKind, Served, Source, SwapError};
 
 /// The state between orders.
 pub(crate) struct Pulls {
@@ -225,7 +225,7 @@ impl Pulls {
         self.turns.begin(ticket, std::slice::from_ref(&cancel))?;
         let take = Take {
             transport: &self.transport,
-            slots: &self.slots,
+            slots: &*self.slots,
             manifest: &manifest,
             base: &served.manifest,
             from: &from,

@@ -50,15 +50,6 @@ const KNOWN: &[Known] = &[
                  rules and kinds of faults",
     },
     Known {
-        member: "daemon/weights",
-        imports: &[
-            "patch -> slots types",
-            "slots -> patch types",
-            "types -> patch",
-        ],
-        reason: "slots say which patches lead to what they hold, and a patch is taken into a slot",
-    },
-    Known {
         member: "daemon/shim",
         imports: &["front -> slot", "slot -> weights", "weights -> front"],
         reason: "the front says the words of a slot, a slot loads weights, and a load holds the front back",
