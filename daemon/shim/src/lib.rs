@@ -52,3 +52,4 @@ pub mod slot;
 pub mod state;
 pub mod trainer;
 pub mod weights;
+mod words;

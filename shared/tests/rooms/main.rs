@@ -51,11 +51,6 @@ const KNOWN: &[Known] = &[
     },
     Known {
         member: "daemon/shim",
-        imports: &["front -> slot", "slot -> weights", "weights -> front"],
-        reason: "the front says the words of a slot, a slot loads weights, and a load holds the front back",
-    },
-    Known {
-        member: "daemon/shim",
         imports: &[
             "hosted -> process run",
             "process -> trainer",
