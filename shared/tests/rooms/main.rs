@@ -42,24 +42,12 @@ impl Known {
 }
 
 /// What must get shorter.
-const KNOWN: &[Known] = &[
-    Known {
-        member: "shared",
-        imports: &["core -> job", "job -> core"],
-        reason: "the core is set up from a job file, and a job file is checked by the core's own table of \
+const KNOWN: &[Known] = &[Known {
+    member: "shared",
+    imports: &["core -> job", "job -> core"],
+    reason: "the core is set up from a job file, and a job file is checked by the core's own table of \
                  rules and kinds of faults",
-    },
-    Known {
-        member: "daemon/shim",
-        imports: &[
-            "hosted -> process run",
-            "process -> trainer",
-            "run -> hosted process",
-            "trainer -> hosted process run",
-        ],
-        reason: "all of them fail with the error of `run`, and a process is given the variables of a gang",
-    },
-];
+}];
 
 /// Rooms that import each other neither way: the crate, one, the other. What both need lies in a room
 /// below them, and the crate's top gives each its work.
