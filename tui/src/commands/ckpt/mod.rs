@@ -9,7 +9,6 @@ mod verify;
 
 use crate::cli::{CkptCommand, Global};
 use crate::error::CliError;
-use crate::output::{put, put_json};
 use indicatif::{ProgressBar, ProgressStyle};
 use robust_ckpt::{Aside, Checkpoint, CkptError, Listed, Retention};
 use robust_shared::job::Job;
