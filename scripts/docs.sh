@@ -1,27 +1,16 @@
 #!/usr/bin/env bash
-# Makes a book of docs/ in DIR (the only argument): HTML that needs no server. mdBook is taken from the path, else built
-# once into ${ROBUST_CACHE:-~/.cache/robust}.
+# Makes a book of docs/ in DIR (the only argument): HTML that needs no server. Where mdBook is says
+# scripts/cargo_tool.sh, which builds it where it is not.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 MDBOOK=0.5.4
-CACHE="${ROBUST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/robust}"
 say() { printf 'docs: %s\n' "$*"; }
 die() { printf 'docs: error: %s\n' "$*" >&2; exit 1; }
 [ "$#" = 1 ] || die "it is: scripts/docs.sh DIR"
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 
-mdbook=$(command -v mdbook || true)
-if [ -z "$mdbook" ]; then
-  mdbook="$CACHE/mdbook-$MDBOOK/bin/mdbook"
-  if ! [ -x "$mdbook" ]; then
-    say "building mdBook $MDBOOK into $CACHE (some minutes, once)"
-    # Its own target folder: what builds the programs is not built again for it.
-    CARGO_TARGET_DIR="$CACHE/mdbook-$MDBOOK/target" cargo install --quiet --locked --no-default-features --features search \
-      --version "$MDBOOK" --root "$CACHE/mdbook-$MDBOOK" mdbook || die "mdBook could not be built (its reason is above)"
-    rm -rf "$CACHE/mdbook-$MDBOOK/target"
-  fi
-fi
+mdbook=$(scripts/cargo_tool.sh mdbook "$MDBOOK" --no-default-features --features search)
 
 # A copy: what is not part of the book has no link in it, only its path.
 book=$(mktemp -d)

@@ -1,26 +1,15 @@
 #!/usr/bin/env bash
 # Writes to FILE (the only argument) what the programs are made of, as CycloneDX 1.6 in JSON: every crate that they need,
-# those that only other systems would among them, and what the packages bring along that Cargo does not know. cargo-sbom
-# is taken from the path, else built once into ${ROBUST_CACHE:-~/.cache/robust}.
+# those that only other systems would among them, and what the packages bring along that Cargo does not know. Where
+# cargo-sbom is says scripts/cargo_tool.sh, which builds it where it is not.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 SBOM=0.10.0
-CACHE="${ROBUST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/robust}"
 say() { printf 'sbom: %s\n' "$*"; }
 die() { printf 'sbom: error: %s\n' "$*" >&2; exit 1; }
 [ "$#" = 1 ] || die "it is: scripts/sbom.sh FILE"
 
-sbom=$(command -v cargo-sbom || true)
-if [ -z "$sbom" ]; then
-  sbom="$CACHE/cargo-sbom-$SBOM/bin/cargo-sbom"
-  if ! [ -x "$sbom" ]; then
-    say "building cargo-sbom $SBOM into $CACHE (a minute, once)"
-    CARGO_TARGET_DIR="$CACHE/cargo-sbom-$SBOM/target" cargo install --quiet --locked --version "$SBOM" \
-      --root "$CACHE/cargo-sbom-$SBOM" cargo-sbom || die "cargo-sbom could not be built (its reason is above)"
-    rm -rf "$CACHE/cargo-sbom-$SBOM/target"
-  fi
-fi
-
+sbom=$(scripts/cargo_tool.sh cargo-sbom "$SBOM")
 torch=$(sed -n 's/^TORCH=//p' scripts/setup.sh)
 ucx=$(dpkg-query -W -f '${Version}' libucx0 2>/dev/null || true)
 [ -n "$torch" ] && [ -n "$ucx" ] || die "the versions of libtorch and UCX are not known here; run scripts/setup.sh"

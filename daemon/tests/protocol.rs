@@ -5,6 +5,8 @@
 mod bounds;
 #[path = "protocol/flood.rs"]
 mod flood;
+#[path = "protocol/joining.rs"]
+mod joining;
 #[path = "protocol/leader.rs"]
 mod leader;
 #[path = "protocol/node.rs"]
@@ -13,3 +15,7 @@ mod node;
 mod renewed;
 #[path = "protocol/rights.rs"]
 mod rights;
+#[path = "protocol/shards.rs"]
+mod shards;
+#[path = "protocol/strangers.rs"]
+mod strangers;

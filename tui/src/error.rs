@@ -1,5 +1,4 @@
 //! Why a command did not succeed, and the exit code that says so.
-use crate::output;
 use std::error::Error as _;
 use tonic::Code;
 
@@ -130,7 +129,8 @@ impl CliError {
         matches!(self, CliError::NoDaemon { .. })
     }
 
-    fn kind(&self) -> &'static str {
+    /// The word for it that programs are told.
+    pub fn kind(&self) -> &'static str {
         match self {
             CliError::OutputClosed => "output_closed",
             CliError::Failed(_) => "failed",
@@ -208,29 +208,6 @@ fn is_lost(status: &tonic::Status) -> bool {
             status.source().is_some() || status.message().contains("h2 protocol error")
         }
         _ => false,
-    }
-}
-
-/// Says on stderr what happens on the way: as text, or as one JSON object a line for programs.
-pub fn note(text: &str, json: bool) {
-    match json {
-        true => output::say(&serde_json::json!({"note": text}).to_string()),
-        false => output::say(&format!("robustctl: {text}")),
-    }
-}
-
-/// Says what went wrong on stderr: as text, or as one JSON object a line for programs.
-pub fn print(e: &CliError, json: bool) {
-    if matches!(e, CliError::OutputClosed) {
-        return;
-    }
-    if json {
-        let body = serde_json::json!({"error": {
-            "kind": e.kind(), "exit_code": e.exit_code(), "message": e.to_string(),
-        }});
-        output::say(&body.to_string());
-    } else {
-        output::say(&format!("robustctl: {e}"));
     }
 }
 

@@ -2,6 +2,7 @@
 use chrono::{FixedOffset, Local, TimeZone as _};
 use robust_proto::v1::{self, NodeStatus};
 use robust_shared::ids::Role;
+use robust_shared::printable::one_line;
 use robust_shared::wire::Word as _;
 
 /// What comes after the step: how many there are, where somebody knows.
@@ -183,6 +184,15 @@ pub fn bar(fraction: f64, width: usize, ascii: bool) -> String {
         used += 1;
     }
     text + &" ".repeat(width - used)
+}
+
+/// A text as one line of at most so many columns.
+pub fn cut(text: &str, columns: usize) -> String {
+    let clean = one_line(text);
+    match clean.chars().count() > columns {
+        true => clean.chars().take(columns - 2).collect::<String>() + "..",
+        false => clean,
+    }
 }
 
 /// Whether the locale says that the terminal understands UTF-8.

@@ -57,7 +57,7 @@ pub fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            error::print(&e, json);
+            output::print_error(&e, json);
             ExitCode::from(e.exit_code())
         }
     }

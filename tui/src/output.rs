@@ -7,7 +7,9 @@
 //! ```
 //! A colour is a mark until then (`paint`). Each mark has a number of this process in it that nobody else
 //! knows, so that text of others has none.
+use crate::error::CliError;
 use robust_shared::printable;
+use serde::Serialize;
 use std::borrow::Cow;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, IsTerminal, Write as _};
@@ -44,12 +46,18 @@ pub fn fit<'a>(text: &'a str, to: &impl IsTerminal) -> Cow<'a, str> {
     }
 }
 
-/// Writes to stdout.
-pub fn put(text: &str) -> io::Result<()> {
+/// Writes to stdout; a reader that left is [`CliError::OutputClosed`] and no panic.
+pub fn put(text: &str) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
     let text = fit(text, &out);
     out.write_all(text.as_bytes())?;
-    out.flush()
+    Ok(out.flush()?)
+}
+
+/// Writes a message as one line of JSON to stdout.
+pub fn put_json<T: Serialize>(message: &T) -> Result<(), CliError> {
+    let text = serde_json::to_string(message).map_err(|e| CliError::unshown(&e))?;
+    put(&(text + "\n"))
 }
 
 /// Writes a line to stderr; nobody is told when that cannot be.
@@ -57,6 +65,30 @@ pub fn say(line: &str) {
     let mut err = io::stderr().lock();
     let line = fit(line, &err);
     let _ = writeln!(err, "{line}");
+}
+
+/// Says on stderr what happens on the way: as text, or as one JSON object a line for programs.
+pub fn note(text: &str, json: bool) {
+    match json {
+        true => say(&serde_json::json!({"note": text}).to_string()),
+        false => say(&format!("robustctl: {text}")),
+    }
+}
+
+/// Says on stderr why the program did not succeed: as text, or as one JSON object a line for programs. Nothing where only
+/// the reader of the output left.
+pub fn print_error(e: &CliError, json: bool) {
+    if matches!(e, CliError::OutputClosed) {
+        return;
+    }
+    if json {
+        let body = serde_json::json!({"error": {
+            "kind": e.kind(), "exit_code": e.exit_code(), "message": e.to_string(),
+        }});
+        say(&body.to_string());
+    } else {
+        say(&format!("robustctl: {e}"));
+    }
 }
 
 #[cfg(test)]

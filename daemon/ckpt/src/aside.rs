@@ -6,7 +6,7 @@
 //!                                         manifest.json, rank-*.safetensors as they were
 //! ```
 use crate::disk::Disk;
-use crate::{CkptError, files, folder_name, manifest};
+use crate::{CkptError, files, folder, folder_name, manifest};
 use robust_shared::ids::Step;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ pub fn set_aside(
     let _ = files::replace(disk, &to.join(EVIDENCE), evidence.as_bytes());
     let all = aside(dir).map_err(CkptError::io("list", dir))?;
     for old in all.iter().rev().skip(KEPT) {
-        files::remove(disk, &old.dir)?;
+        folder::remove(disk, &old.dir)?;
     }
     Ok(Some(to))
 }

@@ -19,6 +19,7 @@ mod error;
 mod export;
 pub mod files;
 mod find;
+pub mod folder;
 pub mod image;
 mod import;
 pub mod manifest;

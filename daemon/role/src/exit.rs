@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use crate::LinkEnd;
-
 /// Exit codes of every role program.
 pub mod code {
     /// Told to end.
@@ -18,17 +16,6 @@ pub mod code {
     pub const START: u8 = 4;
     /// No daemon for longer than the job's `daemon_grace_s`.
     pub const NO_DAEMON: u8 = 5;
-}
-
-impl LinkEnd {
-    /// The process's exit code for this end.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            LinkEnd::Shutdown => code::ENDED,
-            LinkEnd::Fenced(_) => code::FENCED,
-            LinkEnd::NoDaemon(_) => code::NO_DAEMON,
-        }
-    }
 }
 
 /// Ends the process without running exit handlers: those of libtorch and UCX free what their

@@ -1,15 +1,18 @@
 //! A program of the user's while it runs: its processes, and what they hold in shared memory.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use robust_tree::{Died, EndPlan, Ended, How, Ledger, LedgerError, Policy, Tree, mapped};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::connect::Address;
+use crate::error::ShimError;
 use crate::home::Home;
 use crate::process::Command;
-use crate::run::ShimError;
+
+/// How often what a program holds in shared memory is written down.
+pub(crate) const LEDGER_EVERY: Duration = Duration::from_secs(1);
 
 /// A program whose every process is watched.
 pub struct Hosted {

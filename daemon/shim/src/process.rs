@@ -26,9 +26,9 @@ use robust_tree::{
 };
 
 use crate::connect::Address;
+use crate::gang::{Member, UNTIL_ATTACHED};
 use crate::home::Home;
 use crate::sight::{Sight, SightError};
-use crate::trainer::gang::{Member, UNTIL_ATTACHED};
 
 /// How long killed processes may take to go.
 const KILLED: Duration = Duration::from_secs(10);

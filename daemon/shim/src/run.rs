@@ -1,7 +1,6 @@
 //! An incarnation of an engine's instance, from its start to its end.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -16,7 +15,6 @@ use robust_role::pull::{Engine, Puller, Pulling};
 use robust_role::{Busy, FromHost, Link, LinkConfig, LinkEnd, RoleArgs, Stages};
 use robust_shared::ids::{InstanceId, Role};
 use robust_shared::job::RolloutCommand;
-use robust_shared::spare::NEVER_READY;
 use robust_shared::wire::PullFault;
 use robust_transport::Transport;
 use robust_tree::{Died, How, Policy, Signal};
@@ -25,102 +23,22 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use crate::client::Client;
+use crate::error::ShimError;
 use crate::front::{self, Bounds, Front};
 use crate::gate::Gate;
 use crate::hands::hands;
-use crate::home::{Home, HomeError};
-use crate::hosted::{Hosted, failure, says_why};
+use crate::home::Home;
+use crate::hosted::{Hosted, LEDGER_EVERY, failure, says_why};
 use crate::log;
 use crate::process::{self, Command, OfReplica, own_folder};
 use crate::ready::{self, NotReady};
 use crate::sight::Sight;
 use crate::slot::{self, Slot};
 use crate::state::State;
-use crate::weights::{Files, FilesError, Loader, Readers, Settings};
-
-/// How often what a program holds in shared memory is written down.
-pub(crate) const LEDGER_EVERY: Duration = Duration::from_secs(1);
-
-/// The program ended, or is of no use any more.
-const ENGINE_ENDED: u8 = 6;
-/// The engine was given up over its weights or its memory, hence over none of its requests.
-const WRONG_WEIGHTS: u8 = 7;
+use crate::weights::{Files, Loader, Readers, Settings};
 
 /// Deaths within so short a time are told together.
 const TOGETHER: Duration = Duration::from_millis(10);
-
-/// An incarnation failed.
-#[derive(Debug, thiserror::Error)]
-pub enum ShimError {
-    /// Its part as a role could not start.
-    #[error(transparent)]
-    Role(#[from] robust_role::StartError),
-    /// The job has no command for rollouts.
-    #[error("the job file has no [rollout.command]: robust-worker is the program for its rollouts")]
-    NoCommand,
-    /// The job has no command for its trainer.
-    #[error("the job file has no [trainer.command]: robust-worker is the program for its trainer")]
-    NoTrainer,
-    /// The job has no command for its agents.
-    #[error("the job file has no [agent.command]: robust-worker is the program for its agents")]
-    NoAgent,
-    /// The job has no such service.
-    #[error("the job file has no [service.{0}]")]
-    NoService(String),
-    /// A file of the job cannot be read, or a folder cannot be made.
-    #[error("reading or making {path}: {reason}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The folder, or what an earlier incarnation left.
-    #[error(transparent)]
-    Home(#[from] HomeError),
-    /// The folders of the weights cannot be made.
-    #[error(transparent)]
-    Weights(#[from] FilesError),
-    /// The engine does not start.
-    #[error(transparent)]
-    Start(#[from] process::StartError),
-    /// The engine's processes cannot be watched.
-    #[error(transparent)]
-    Tree(#[from] robust_tree::TreeError),
-    /// Clients cannot be listened for.
-    #[error("listening on {addr}: {source}")]
-    Listen {
-        /// Where.
-        addr: SocketAddr,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// The program said at its start what is wrong with it.
-    #[error("{0}")]
-    NeverUp(String),
-    /// The program does not wait to be told which rank it is, and none like it will.
-    #[error("{0}")]
-    NeverReady(String),
-    /// The program ended or was given up, and may work when it is started anew.
-    #[error("{0}")]
-    Engine(String),
-    /// The engine does not serve what it was given, stands still in a load, or does not sleep or wake.
-    #[error("{0}")]
-    WrongWeights(String),
-}
-
-impl ShimError {
-    /// The exit code that says of what the program ended; none where the shim's own start failed, or
-    /// another incarnation would fail the same way.
-    pub fn exit_code(&self) -> Option<u8> {
-        match self {
-            ShimError::Engine(_) => Some(ENGINE_ENDED),
-            ShimError::WrongWeights(_) => Some(WRONG_WEIGHTS),
-            ShimError::NeverReady(_) => Some(NEVER_READY),
-            _ => None,
-        }
-    }
-}
 
 /// What ends an incarnation.
 enum End {

@@ -21,11 +21,11 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::client::Client;
 use crate::connect::Address;
+use crate::error::ShimError;
 use crate::home::Home;
-use crate::hosted::{Hosted, failure, says_why};
+use crate::hosted::{Hosted, LEDGER_EVERY, failure, says_why};
 use crate::process::{self, Command, OfService};
 use crate::ready;
-use crate::run::{LEDGER_EVERY, ShimError};
 use crate::sight::Sight;
 
 /// Pause between questions to a service that starts.

@@ -5,7 +5,7 @@ use object_store::memory::InMemory;
 use object_store::path::Path as Key;
 use object_store::throttle::{ThrottleConfig, ThrottledStore};
 use robust_ckpt::disk::RealDisk;
-use robust_ckpt::{Checkpoint, Shard, files, manifest, pin};
+use robust_ckpt::{Checkpoint, Shard, folder, manifest, pin};
 use robust_shared::ids::Generation;
 use std::path::Path;
 use std::time::Duration;
@@ -172,7 +172,7 @@ fn a_failure_is_said_with_its_cause_and_over_with_the_next_success() {
 fn a_checkpoint_that_retention_took_first_is_a_failure_and_no_more() {
     let mut bench = Bench::new(1, Duration::ZERO);
     bench.write(1);
-    files::remove(&RealDisk, &bench.dir.path().join("step-1")).unwrap();
+    folder::remove(&RealDisk, &bench.dir.path().join("step-1")).unwrap();
     bench.uploader.offer(Step(1));
     let said = bench.events.blocking_recv().unwrap().to_string();
     assert!(said.contains("cannot read "), "{said}");

@@ -11,7 +11,9 @@
 use super::{Config, Request, write};
 use robust_ckpt::disk::Disk;
 use robust_ckpt::slot::{Image, Taken};
-use robust_ckpt::{Checkpoint, CkptError, Shard, files, folder_name, list, manifest, verify};
+use robust_ckpt::{
+    Checkpoint, CkptError, Shard, files, folder, folder_name, list, manifest, verify,
+};
 use robust_shared::dispatch::calls;
 use robust_shared::time::Time;
 use std::fs::File;
@@ -45,11 +47,11 @@ pub(super) fn save(config: &Config, request: &Request) -> Result<Saved, CkptErro
     let earlier = newest_other(config, request);
     // The step may have been committed before, by a gang that was rolled back. What an operator
     // pinned was that one, which is history that did not happen.
-    files::remove(disk, &dir)?;
+    folder::remove(disk, &dir)?;
     disk.make_dir(&dir).map_err(CkptError::io("make", &dir))?;
     fill(config, request, &dir, earlier.as_ref()).inspect_err(|_| {
         // Gives its space back; the error at hand is the one to tell.
-        let _ = files::remove(disk, &dir);
+        let _ = folder::remove(disk, &dir);
     })
 }
 

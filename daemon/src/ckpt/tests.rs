@@ -7,7 +7,7 @@ use super::*;
 use crate::store::Store;
 use robust_ckpt::disk::{self, RealDisk};
 use robust_ckpt::slot::{Image, Taken};
-use robust_ckpt::{Found, Retention, files, manifest, newest_complete, pin};
+use robust_ckpt::{Found, Retention, folder, manifest, newest_complete, pin};
 use robust_shared::ids::{Generation, Step};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -371,7 +371,7 @@ fn pinned_and_best_checkpoints_stay_beside_the_newest() {
 fn the_index_follows_when_an_operator_collects_a_checkpoint() {
     let mut bench = Bench::new();
     bench.write(request(bench.dir.path(), 1));
-    files::remove(&RealDisk, &bench.ckpt().join("step-1")).unwrap();
+    folder::remove(&RealDisk, &bench.ckpt().join("step-1")).unwrap();
     bench.write(request(bench.dir.path(), 2));
     let indexed = bench.store.checkpoints().unwrap();
     assert_eq!(indexed.iter().map(|c| c.step.0).collect::<Vec<_>>(), [2]);

@@ -4,7 +4,7 @@ use super::save::{now, save};
 use super::{CkptEvent, Config, Offer, Request, WriteError};
 use crate::store::{Store, StoreError, StoredCheckpoint};
 use robust_ckpt::{
-    Checkpoint, CkptError, Known, Listed, files, folder_name, folders, list, manifest,
+    Checkpoint, CkptError, Known, Listed, folder, folder_name, folders, list, manifest,
 };
 use robust_shared::ids::Step;
 use std::any::Any;
@@ -265,13 +265,13 @@ impl Worker {
         let gone = |l: &&Listed| surplus.contains(&l.step);
         let abandoned = abandoned.into_iter();
         for old in abandoned.chain(listed.iter().filter(gone)) {
-            files::remove(disk, &old.dir)?;
+            folder::remove(disk, &old.dir)?;
         }
         let left = folders(dir)
             .map_err(CkptError::io("list", dir))?
             .into_iter();
         for (_, partial) in left.filter(|(_, dir)| !dir.join(manifest::FILE).exists()) {
-            files::remove(disk, &partial)?;
+            folder::remove(disk, &partial)?;
         }
         Ok(self.reindex()?)
     }

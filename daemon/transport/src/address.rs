@@ -6,8 +6,6 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::AddressError;
-
 /// Before the number, in an address as text.
 const LOCAL: &str = "shm:";
 /// Between the number and the address.
@@ -28,6 +26,11 @@ pub struct Address {
     net: Option<SocketAddr>,
     rdma: Option<SocketAddr>,
 }
+
+/// A text is no address of a transport.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no address of a transport: `shm:NUMBER`, `IP:PORT`, or `shm:NUMBER@IP:PORT`")]
+pub struct AddressError(String);
 
 /// Length of a socket's address.
 const SOCKET: usize = 18;

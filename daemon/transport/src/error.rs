@@ -210,11 +210,6 @@ pub enum BufferError {
     },
 }
 
-/// A text is no address of a transport.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no address of a transport: `shm:NUMBER`, `IP:PORT`, or `shm:NUMBER@IP:PORT`")]
-pub struct AddressError(pub(crate) String);
-
 /// A region key's bytes are not what [`crate::RegionKey::to_bytes`] made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not a region key: {0}")]

@@ -3,6 +3,8 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+/// Longest message of [`crate::Transport::notify`].
+pub const MAX_MESSAGE_BYTES: usize = 4096;
 /// Messages kept for a caller that does not take them; at 4 KiB each this is 64 MiB.
 const CAPACITY: usize = 16 * 1024;
 

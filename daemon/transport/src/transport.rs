@@ -15,14 +15,12 @@ use crate::config::{Config, Net};
 use crate::engine;
 use crate::error::{BufferError, FetchError, TransportError};
 use crate::exposed::Exposed;
-use crate::inbox::Inbox;
+use crate::inbox::MAX_MESSAGE_BYTES;
 use crate::key::{Part, RegionKey};
 use crate::road::RoadKind;
 use crate::share::Share;
-use crate::stats::{Counters, Stats};
-
-/// Longest message of [`Transport::notify`].
-pub const MAX_MESSAGE_BYTES: usize = 4096;
+use crate::shared::Shared;
+use crate::stats::Stats;
 
 /// A listening transport with its progress thread. Clones share it; the last one dropped closes
 /// all connections and waits for the thread to end.
@@ -39,13 +37,6 @@ struct Inner {
     net: Option<RoadKind>,
     share: Share,
     thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-/// What the progress thread hands to callers without being asked.
-#[derive(Default)]
-pub(crate) struct Shared {
-    pub inbox: Inbox,
-    pub counters: Counters,
 }
 
 /// A part of a fetch that is there.

@@ -11,7 +11,6 @@ use robust_transport::{
 };
 
 use crate::meter::Meter;
-use crate::pull::Made;
 use crate::slots::Slots;
 use crate::types::{Observer, Progress, PullError, PullErrorKind, Source};
 
@@ -40,6 +39,17 @@ pub(crate) struct Fetching<'a> {
 
 /// Who sent the latest piece, and the road that it took.
 pub(crate) type Latest = Option<(Incarnation, Option<RoadKind>)>;
+
+/// What patches made of a version.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Made {
+    /// Bytes of the chunks.
+    pub bytes: u64,
+    /// Words of two bytes that the version changed in them.
+    pub changed_words: u64,
+    /// Patches that did not make what they should: those chunks came whole.
+    pub wrong_patches: u64,
+}
 
 pub(crate) struct State {
     pub tracker: PullTracker,

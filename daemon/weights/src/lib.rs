@@ -55,11 +55,14 @@ mod pull;
 mod puller;
 mod scrub;
 mod slots;
+mod turns;
 mod types;
 
-pub use patch::{Link, Version, compare};
+pub use patch::{Version, compare};
 pub use publisher::{Layout, PublishError, Publisher};
 pub use puller::Puller;
 pub use scrub::{Scrubbed, wrong_chunks};
 pub use slots::Slots;
-pub use types::{Observer, Order, Progress, PullError, PullErrorKind, Served, Source, SwapError};
+pub use types::{
+    Link, Observer, Order, Progress, PullError, PullErrorKind, Served, Source, SwapError,
+};

@@ -11,8 +11,7 @@ use robust_shared::weights::Manifest;
 use robust_transport::{Address, Part, RegionKey};
 use serde::{Deserialize, Serialize};
 
-use crate::patch::Link;
-use crate::types::{Order, Source};
+use crate::types::{Link, Order, Source};
 
 /// What a process is told.
 #[derive(Debug, Serialize, Deserialize)]

@@ -5,13 +5,13 @@ use std::time::Instant;
 use robust_shared::weights::{Manifest, PullTracker, TensorSpec};
 use robust_transport::{Buffer, Cancel, RegionKey, Transport, TransportError};
 
-use crate::fetching::{Fetching, Lane, Latest, REPORT_EVERY, State, is_own, progress};
+use crate::fetching::{Fetching, Lane, Latest, Made, REPORT_EVERY, State, is_own, progress};
 use crate::lanes::lanes;
 use crate::meter::Meter;
-use crate::patch::{Chain, Link, NotTaken, Part, Passing, Patches, Take, since};
-use crate::puller::Turns;
+use crate::patch::{Chain, NotTaken, Part, Passing, Patches, Take, since};
 use crate::slots::Slots;
-use crate::types::{Observer, Order, PullError, PullErrorKind, Served, Source, SwapError};
+use crate::turns::Turns;
+use crate::types::{Link, Observer, Order, PullError, PullErrorKind, Served, Source, SwapError};
 
 /// The state between orders.
 pub(crate) struct Pulls {
@@ -34,17 +34,6 @@ struct Partial {
     made: Made,
     /// The patches that it is pulled by, while they are of use.
     passing: Option<Passing>,
-}
-
-/// What patches made of a version.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Made {
-    /// Bytes of the chunks.
-    pub bytes: u64,
-    /// Words of two bytes that the version changed in them.
-    pub changed_words: u64,
-    /// Patches that did not make what they should: those chunks came whole.
-    pub wrong_patches: u64,
 }
 
 impl Pulls {
@@ -236,7 +225,7 @@ impl Pulls {
         self.turns.begin(ticket, std::slice::from_ref(&cancel))?;
         let take = Take {
             transport: &self.transport,
-            slots: &self.slots,
+            slots: &*self.slots,
             manifest: &manifest,
             base: &served.manifest,
             from: &from,

@@ -1,14 +1,15 @@
 //! Takes orders; the newest one counts.
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use robust_shared::weights::TensorSpec;
-use robust_transport::{Cancel, Transport};
+use robust_transport::Transport;
 
 use crate::pull::Pulls;
 use crate::slots::Slots;
-use crate::types::{Observer, Order, PullError};
+use crate::turns::Turns;
+use crate::types::{Observer, Order};
 
 /// Fetches versions into the spare one of its [`Slots`]. Dropped: gives up what it does; what is
 /// served stays readable as long as the slots live.
@@ -17,49 +18,6 @@ pub struct Puller {
     /// None only while it is dropped.
     orders: Option<Sender<(u64, Order)>>,
     thread: Option<JoinHandle<()>>,
-}
-
-/// Which order counts.
-#[derive(Default)]
-pub(crate) struct Turns(Mutex<Turn>);
-
-#[derive(Default)]
-struct Turn {
-    newest: u64,
-    /// The fetches of the order being worked on.
-    running: Vec<Cancel>,
-}
-
-impl Turns {
-    /// A new order: the running one's fetches end.
-    fn next(&self) -> u64 {
-        let mut turn = self.turn();
-        turn.newest += 1;
-        turn.running.iter().for_each(Cancel::cancel);
-        turn.newest
-    }
-
-    /// Whether this order is still the newest.
-    pub fn check(&self, ticket: u64) -> Result<(), PullError> {
-        if self.turn().newest == ticket {
-            return Ok(());
-        }
-        Err(PullError::superseded("a newer order came"))
-    }
-
-    /// These are the order's fetches: to be cancelled when it is superseded.
-    pub fn begin(&self, ticket: u64, fetches: &[Cancel]) -> Result<(), PullError> {
-        let mut turn = self.turn();
-        if turn.newest != ticket {
-            return Err(PullError::superseded("a newer order came"));
-        }
-        turn.running = fetches.to_vec();
-        Ok(())
-    }
-
-    fn turn(&self) -> MutexGuard<'_, Turn> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Puller {

@@ -17,8 +17,8 @@ use robust_shared::ids::WeightVersion;
 use robust_shared::weights::Manifest;
 use robust_transport::{Buffer, Exposed, RegionKey, Transport, TransportError};
 
-use crate::patch::{Chain, Link, Passing};
-use crate::types::Served;
+use crate::patch::{Chain, Filled, Passing};
+use crate::types::{Link, Served};
 
 /// The two buffers of a puller.
 pub struct Slots {
@@ -190,6 +190,16 @@ impl Slots {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Filled for Slots {
+    fn ready(&self, at: usize, range: Range<u64>) {
+        Slots::ready(self, at, range);
+    }
+
+    fn keep_links(&self, links: usize, bytes: u64) {
+        Slots::keep_links(self, links, bytes);
     }
 }
 

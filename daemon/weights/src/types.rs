@@ -6,8 +6,6 @@ use robust_shared::weights::Manifest;
 pub use robust_shared::wire::PullFault as PullErrorKind;
 use robust_transport::{Address, Buffer, Part, RegionKey, RoadKind};
 
-use crate::patch::Link;
-
 /// Get this version from these sources.
 #[derive(Clone, Debug)]
 pub struct Order {
@@ -19,6 +17,15 @@ pub struct Order {
     pub manifest: Arc<Manifest>,
     /// Who has it. All are read at once; what several have is read from the first of them.
     pub sources: Vec<Source>,
+}
+
+/// Patches that make a version of the one before it, and can be read somewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// What they are applied to, by `Manifest::content_digest`.
+    pub base: [u8; 32],
+    /// The region of their index; it leads to them.
+    pub key: RegionKey,
 }
 
 /// Somebody who has bytes of a version, or is about to have them.

@@ -13,7 +13,8 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Takes up a crate; its files are named as they lie below this folder.
+    /// Takes up a crate, or a module of it; its files are named as they lie below this folder. What of the module is
+    /// in none of its rooms is a room as well, under the module's name.
     pub fn add(&mut self, tree: &Tree, below: &Path) {
         for path in &tree.paths {
             let shown = tree.shown.iter().find(|(name, _)| *name == path.to);
@@ -21,7 +22,12 @@ impl Graph {
                 true => &path.to,
                 false => shown.map_or(&path.to, |(_, room)| room),
             };
-            if *to == path.room || !tree.rooms.contains(to) {
+            let to = match (tree.rooms.contains(to), &tree.top) {
+                (true, _) => to,
+                (false, Some(top)) => top,
+                (false, None) => continue,
+            };
+            if *to == path.room {
                 continue;
             }
             let file = path.file.strip_prefix(below).unwrap_or(&path.file);

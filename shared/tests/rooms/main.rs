@@ -7,6 +7,9 @@
 //! more must leave the list, so the list only gets shorter. `--no-capture` prints every line that makes a
 //! known circle. Some rooms import each other neither way, circle or not: those are listed too.
 //!
+//! A module of many rooms can be held to the same: there the module itself counts as one of them, so that what its rooms share
+//! lies below it.
+//!
 //! Tests may look into any room: code under `#[cfg(test)]` or `#[cfg(fuzzing)]` does not count. Nor does the top of the crate
 //! itself, which is there to put the rooms together.
 #![allow(clippy::unwrap_used)]
@@ -42,87 +45,25 @@ impl Known {
 }
 
 /// What must get shorter.
-const KNOWN: &[Known] = &[
-    Known {
-        member: "shared",
-        imports: &["core -> job", "job -> core"],
-        reason: "the core is set up from a job file, and a job file is checked by the core's own table of \
+const KNOWN: &[Known] = &[Known {
+    member: "shared",
+    imports: &["core -> job", "job -> core"],
+    reason: "the core is set up from a job file, and a job file is checked by the core's own table of \
                  rules and kinds of faults",
-    },
-    Known {
-        member: "daemon/ckpt",
-        imports: &["files -> manifest", "manifest -> files"],
-        reason: "a manifest is written by what writes files, which removes a manifest first",
-    },
-    Known {
-        member: "daemon/role",
-        imports: &["exit -> link", "link -> exit"],
-        reason: "a role's exit code says how its link ended, and the link acts out faults by exit codes",
-    },
-    Known {
-        member: "daemon/transport",
-        imports: &["address -> error", "error -> address"],
-        reason: "an error names the address, and reading an address is an error of it",
-    },
-    Known {
-        member: "daemon/transport",
-        imports: &[
-            "config -> tls",
-            "engine -> config start transport",
-            "start -> config tls",
-            "tls -> config engine",
-            "transport -> config engine",
-        ],
-        reason: "the engine works on what its handle shares with it, and the TLS road takes its size of a piece",
-    },
-    Known {
-        member: "daemon/transport",
-        imports: &["road -> ucx", "ucx -> road"],
-        reason: "what failed on any road may carry the status of UCX",
-    },
-    Known {
-        member: "daemon/weights",
-        imports: &[
-            "fetching -> pull",
-            "pull -> fetching puller",
-            "puller -> pull",
-        ],
-        reason: "one pull and its state in three files",
-    },
-    Known {
-        member: "daemon/weights",
-        imports: &[
-            "patch -> slots types",
-            "slots -> patch types",
-            "types -> patch",
-        ],
-        reason: "slots say which patches lead to what they hold, and a patch is taken into a slot",
-    },
-    Known {
-        member: "daemon/shim",
-        imports: &["front -> slot", "slot -> weights", "weights -> front"],
-        reason: "the front says the words of a slot, a slot loads weights, and a load holds the front back",
-    },
-    Known {
-        member: "daemon/shim",
-        imports: &[
-            "hosted -> process run",
-            "process -> trainer",
-            "run -> hosted process",
-            "trainer -> hosted process run",
-        ],
-        reason: "all of them fail with the error of `run`, and a process is given the variables of a gang",
-    },
-    Known {
-        member: "tests/fake-engine",
-        imports: &["engine -> memory", "memory -> engine"],
-        reason: "the memory crashes as the engine does",
-    },
-];
+}];
 
 /// Rooms that import each other neither way: the crate, one, the other. What both need lies in a room
 /// below them, and the crate's top gives each its work.
 const APART: &[(&str, &str, &str)] = &[("tui", "commands", "console")];
+
+/// Modules whose own rooms import each other in no circle, and none of them the module that has them all: the crate, the way to
+/// the module.
+const WITHIN: &[(&str, &[&str])] = &[
+    ("tui", &["commands"]),
+    ("tui", &["commands", "doctor"]),
+    ("tui", &["commands", "report"]),
+    ("tui", &["console", "screens"]),
+];
 
 /// Members that are built without another one, however far below it would be: what is only simulated is in no program that
 /// runs jobs.
@@ -178,11 +119,11 @@ fn roots(folder: &Path) -> Vec<PathBuf> {
     roots
 }
 
-fn graph(workspace: &Path, member: &str) -> (Graph, usize) {
+fn graph(workspace: &Path, member: &str, within: &[&str]) -> (Graph, usize) {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     let (mut graph, mut files) = (Graph::default(), 0);
     for root in roots(&workspace.join(member)) {
-        let tree = tree::read(&root, &read).unwrap();
+        let tree = tree::read(&root, within, &read).unwrap();
         files += tree.files.len();
         graph.add(&tree, workspace);
     }
@@ -195,7 +136,7 @@ fn no_rooms_import_each_other_in_a_circle_that_is_not_known() {
     let workspace = workspace.canonicalize().unwrap();
     let (mut wrong, mut read) = (Vec::new(), 0);
     for member in members(&workspace) {
-        let (graph, files) = graph(&workspace, &member);
+        let (graph, files) = graph(&workspace, &member, &[]);
         read += files;
         let (mut found, mut listed) = (graph.circular(), BTreeSet::new());
         for known in KNOWN.iter().filter(|known| known.member == member) {
@@ -223,7 +164,7 @@ fn rooms_that_are_to_be_apart_import_each_other_neither_way() {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let workspace = workspace.canonicalize().unwrap();
     for (member, one, other) in APART {
-        let (graph, _) = graph(&workspace, member);
+        let (graph, _) = graph(&workspace, member, &[]);
         for (from, to) in [(one, other), (other, one)] {
             let uses = graph.imports(from);
             assert!(!uses.is_empty(), "{member}: is there a room `{from}`?");
@@ -231,6 +172,23 @@ fn rooms_that_are_to_be_apart_import_each_other_neither_way() {
             assert!(!uses.contains(to), "{member}: {}", graph.lines(&edge));
         }
     }
+}
+
+#[test]
+fn the_rooms_of_a_module_import_neither_each_other_in_a_circle_nor_the_module() {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let workspace = workspace.canonicalize().unwrap();
+    let mut wrong = Vec::new();
+    for (member, within) in WITHIN {
+        let (graph, _) = graph(&workspace, member, within);
+        let module = within.join("::");
+        let rooms = within.last().map_or(0, |top| graph.imports(top).len());
+        assert!(rooms > 2, "{member}: {module} has {rooms} rooms");
+        let found = graph.circular();
+        let circles = found.iter().map(|edge| graph.explain(edge));
+        wrong.extend(circles.map(|circle| format!("{member}: in {module}: {circle}")));
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
 #[test]
@@ -254,12 +212,17 @@ mod tests {
 
     /// The edges on circles of a crate of these files below `src`, and what is said of the first.
     fn circles(files: &[(&str, &str)]) -> (Vec<String>, String) {
+        circles_within(&[], files)
+    }
+
+    /// The same of a module of it.
+    fn circles_within(within: &[&str], files: &[(&str, &str)]) -> (Vec<String>, String) {
         let at = |name: &str| Path::new("/w/src").join(name);
         let files: BTreeMap<PathBuf, String> = files
             .iter()
             .map(|(name, text)| (at(name), (*text).to_owned()))
             .collect();
-        let tree = tree::read(&at("lib.rs"), &|path| files.get(path).cloned()).unwrap();
+        let tree = tree::read(&at("lib.rs"), within, &|path| files.get(path).cloned()).unwrap();
         let mut graph = Graph::default();
         graph.add(&tree, Path::new("/w"));
         let circular = graph.circular();
@@ -304,7 +267,7 @@ mod tests {
 
     #[test]
     fn an_import_of_one_room_by_another_is_named_with_its_line() {
-        let tree = tree::read(Path::new("/w/src/lib.rs"), &|path| {
+        let tree = tree::read(Path::new("/w/src/lib.rs"), &[], &|path| {
             let text = match path.file_name()?.to_str()? {
                 "lib.rs" => "mod a;\nmod b;\n",
                 "a.rs" => "use crate::b::Y;\n",
@@ -321,6 +284,51 @@ mod tests {
         );
         let said = graph.lines(&("a".to_owned(), "b".to_owned()));
         assert_eq!(said, "  a -> b\n    src/a.rs:1\n");
+    }
+
+    #[test]
+    fn a_room_of_a_module_that_imports_it_or_its_neighbour_makes_a_circle_within() {
+        let top = ("lib.rs", "mod a;\nmod one;\n");
+        let module =
+            "mod one;\nmod two;\npub use two::Z;\nuse crate::one::Y;\npub fn f() { one::g() }\n";
+        let within = |one: &str, two: &str| {
+            let one = ("a/one.rs", one);
+            let two = ("a/two/mod.rs", two);
+            let files = [
+                top,
+                ("one.rs", "pub struct Y;\n"),
+                ("a/mod.rs", module),
+                one,
+                two,
+            ];
+            circles_within(&["a"], &files).0
+        };
+        let none: Vec<String> = Vec::new();
+        // `one` at the top of the crate is another room.
+        assert_eq!(
+            within("pub fn g() {}", "use crate::one::Y;\npub struct Z(Y);"),
+            none
+        );
+        assert_eq!(
+            within("use super::two::Z;\npub fn g() {}", "pub struct Z;"),
+            none
+        );
+        let of_the_module = within("use super::f;\npub fn g() {}", "pub struct Z;");
+        assert_eq!(of_the_module, ["a -> one", "one -> a"]);
+        let both = within(
+            "use crate::{a::{self, Z}, one::Y};\npub fn g() {}",
+            "mod inner { use super::super::one::g; }",
+        );
+        assert_eq!(
+            both,
+            [
+                "a -> one",
+                "a -> two",
+                "one -> a",
+                "one -> two",
+                "two -> one"
+            ]
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! A crate as the compiler reads it, from its root along `mod name;`, without what is under
-//! `#[cfg(test)]`.
+//! `#[cfg(test)]`. Its rooms are the modules at its top, or those of a module that is named.
 use super::tokens::{self, Token};
 use std::path::{Path, PathBuf};
 use std::slice::from_ref;
@@ -8,8 +8,10 @@ use std::slice::from_ref;
 #[derive(Debug, Default)]
 pub struct Tree {
     pub files: Vec<PathBuf>,
-    /// The modules at its top.
+    /// The modules at its top, or of the module that was named.
     pub rooms: Vec<String>,
+    /// The module whose rooms they are; none: they are the crate's own.
+    pub top: Option<String>,
     /// What its top shows under a name of its own, and the room that comes from.
     pub shown: Vec<(String, String)>,
     /// Every path that begins in a module below the top and says where it goes.
@@ -22,15 +24,24 @@ pub struct Reference {
     pub room: String,
     pub file: PathBuf,
     pub line: usize,
-    /// The first name below the crate's top.
+    /// The first name below the crate's top, or below the module that was named.
     pub to: String,
 }
 
-/// Reads it; `read` gives a file's text, if there is one.
-pub fn read(root: &Path, read: &dyn Fn(&Path) -> Option<String>) -> Result<Tree, String> {
-    let mut tree = Tree::default();
+/// Reads it, with the rooms of the module that is `within` it; `read` gives a file's text, if there is one.
+pub fn read(
+    root: &Path,
+    within: &[&str],
+    read: &dyn Fn(&Path) -> Option<String>,
+) -> Result<Tree, String> {
+    let within: Vec<String> = within.iter().map(|name| (*name).to_owned()).collect();
+    let mut tree = Tree {
+        top: within.last().cloned(),
+        ..Tree::default()
+    };
     let mut reader = Reader {
         read,
+        within: &within,
         tree: &mut tree,
     };
     let folder = root.parent().unwrap_or(root);
@@ -40,6 +51,8 @@ pub fn read(root: &Path, read: &dyn Fn(&Path) -> Option<String>) -> Result<Tree,
 
 struct Reader<'a> {
     read: &'a dyn Fn(&Path) -> Option<String>,
+    /// The module whose rooms are looked at, from the crate's top on.
+    within: &'a [String],
     tree: &'a mut Tree,
 }
 
@@ -66,27 +79,27 @@ impl Reader<'_> {
             let name = next(1).filter(|name| name.is_word());
             match (token.text.as_str(), name, next(2)) {
                 ("mod", Some(name), Some(sign)) if sign.is(";") => {
-                    self.declare(module, &name.text);
+                    self.declare(module, name, path);
                     let inner = [module, from_ref(&name.text)].concat();
                     let other = path_attribute(&tokens[..at]);
                     self.found(other, &name.text, path, folder, &inner)?;
                     at += 3;
                 }
                 ("mod", Some(name), Some(sign)) if sign.is("{") => {
-                    self.declare(module, &name.text);
+                    self.declare(module, name, path);
                     let inner = [module, from_ref(&name.text)].concat();
                     let end = closing(tokens, at + 2);
                     let body = &tokens[at + 3..end];
                     self.module(body, path, &folder.join(&name.text), &inner)?;
                     at = end + 1;
                 }
-                ("use", ..) if module.is_empty() => {
+                ("use", ..) if module == self.within => {
                     let end = tokens[at..].iter().position(|t| t.is(";"));
                     let end = end.map_or(tokens.len(), |n| at + n);
                     self.show(&tokens[at + 1..end]);
                     at = end;
                 }
-                ("crate" | "super", ..) if !module.is_empty() => {
+                ("crate" | "super", ..) if self.room(module).is_some() => {
                     at = self.path(tokens, at, path, module);
                 }
                 _ => at += 1,
@@ -95,9 +108,24 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn declare(&mut self, module: &[String], name: &str) {
-        if module.is_empty() {
-            self.tree.rooms.push(name.to_owned());
+    /// The room that a module is in, or is.
+    fn room<'m>(&self, module: &'m [String]) -> Option<&'m String> {
+        module.strip_prefix(self.within)?.first()
+    }
+
+    /// Takes up a module, if it is a room; the module whose room it is names it.
+    fn declare(&mut self, module: &[String], name: &Token, file: &Path) {
+        if module != self.within {
+            return;
+        }
+        self.tree.rooms.push(name.text.clone());
+        if let Some(top) = &self.tree.top {
+            self.tree.paths.push(Reference {
+                room: top.clone(),
+                file: file.to_owned(),
+                line: name.line,
+                to: name.text.clone(),
+            });
         }
     }
 
@@ -125,6 +153,11 @@ impl Reader<'_> {
     /// The names that `use` brings to the top, with the room each is from.
     fn show(&mut self, tokens: &[Token]) {
         for (path, name) in leaves(tokens) {
+            // From elsewhere in the crate: of none of these rooms.
+            let is_elsewhere = path.first().is_some_and(|first| *first != "self");
+            if !self.within.is_empty() && is_elsewhere && !self.tree.rooms.contains(&path[0]) {
+                continue;
+            }
             let own = path
                 .iter()
                 .find(|part| !["crate", "self"].contains(&part.as_str()));
@@ -146,16 +179,15 @@ impl Reader<'_> {
             (depth, at) = (depth.saturating_sub(1), at + 2);
         }
         // `pub(crate)`, or a path that ends within the room.
-        if depth > 0 || !is_at(tokens, at, "::") {
+        let (Some(room), Some(way)) = (self.room(module), self.within.get(depth..)) else {
+            return at;
+        };
+        if !is_at(tokens, at, "::") {
             return at;
         }
-        let firsts: Vec<&Token> = match is_at(tokens, at + 1, "{") {
-            true => firsts(&tokens[at + 2..closing(tokens, at + 1)]),
-            false => tokens.get(at + 1).into_iter().collect(),
-        };
-        for first in firsts {
+        for first in below(tokens, at, way) {
             self.tree.paths.push(Reference {
-                room: module[0].clone(),
+                room: room.clone(),
                 file: file.to_owned(),
                 line: first.line,
                 to: first.text.clone(),
@@ -169,16 +201,42 @@ fn is_at(tokens: &[Token], at: usize, text: &str) -> bool {
     tokens.get(at).is_some_and(|t| t.is(text))
 }
 
-/// The first name of each path in a group.
-fn firsts(group: &[Token]) -> Vec<&Token> {
+/// The names that follow the `::` here after the modules of this way, each of them once for each path of a group. A path that
+/// leads elsewhere has none.
+fn below<'t>(tokens: &'t [Token], at: usize, way: &[String]) -> Vec<&'t Token> {
+    let begins = match is_at(tokens, at + 1, "{") {
+        true => firsts(tokens, at + 1),
+        false => vec![at + 1],
+    };
+    let names = |begins: usize| -> Vec<&'t Token> {
+        match way.split_first() {
+            None => tokens.get(begins).into_iter().collect(),
+            Some((next, rest))
+                if is_at(tokens, begins, next) && is_at(tokens, begins + 1, "::") =>
+            {
+                below(tokens, begins + 1, rest)
+            }
+            Some(_) => Vec::new(),
+        }
+    };
+    begins.into_iter().flat_map(names).collect()
+}
+
+/// Where each path begins in the group that is opened here.
+fn firsts(tokens: &[Token], open: usize) -> Vec<usize> {
     let (mut depth, mut begins, mut firsts) = (0, true, Vec::new());
-    for token in group {
+    for (at, token) in tokens
+        .iter()
+        .enumerate()
+        .take(closing(tokens, open))
+        .skip(open + 1)
+    {
         match token.text.as_str() {
             "{" => depth += 1,
             "}" => depth -= 1,
             "," if depth == 0 => begins = true,
             _ if depth == 0 && begins => {
-                firsts.push(token);
+                firsts.push(at);
                 begins = false;
             }
             _ => {}

@@ -42,7 +42,7 @@ pub fn show(
     write(out, &whole)?;
     match json {
         true => put_json(&whole),
-        false => Ok(put(&text(all, goals))?),
+        false => put(&text(all, goals)),
     }
 }
 
@@ -57,7 +57,7 @@ pub fn write(out: Option<&Path>, result: &Value) -> Result<(), CliError> {
 
 /// Prints a result as one line of JSON.
 pub fn put_json(result: &Value) -> Result<(), CliError> {
-    Ok(put(&format!("{result}\n"))?)
+    put(&format!("{result}\n"))
 }
 
 fn text(all: &Map<String, Value>, goals: &[Named]) -> String {

@@ -128,7 +128,7 @@ pub fn run(args: &StateArgs, json: bool) -> Result<(), CliError> {
     write(args.out.as_deref(), &all)?;
     match json {
         true => put_json(&all),
-        false => Ok(put(&text(&sizes))?),
+        false => put(&text(&sizes)),
     }
 }
 

@@ -10,6 +10,7 @@
 //! `handle` takes a command, `step` gives every running request one token; both return what the
 //! leader is to hear. Requests that come in a pause are taken and wait.
 
+use crate::crash::Crash;
 use crate::memory::Memory;
 use crate::model::Model;
 use crate::protocol::{Boot, Command, Dialect, Ending, Generate, Operation, PauseMode};
@@ -19,10 +20,6 @@ use crate::weights::{Weights, WeightsError};
 use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
-
-/// Why the process must die now; it does so by SIGKILL, as one that crashes.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Crash(pub &'static str);
 
 /// The state of the process that makes tokens.
 pub struct Engine {

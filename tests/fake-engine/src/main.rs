@@ -62,6 +62,7 @@
 //! recorded, and requests wait.
 
 mod args;
+mod crash;
 mod engine;
 mod http;
 mod leader;

@@ -4,7 +4,7 @@
 //! Whoever touches what is given back dies of it, as on a device. What was done is written to stderr,
 //! for who wants to know it from outside.
 
-use crate::engine::Crash;
+use crate::crash::Crash;
 use crate::protocol::Dialect;
 use crate::weights::Weights;
 use std::collections::BTreeSet;

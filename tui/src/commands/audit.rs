@@ -1,9 +1,10 @@
 //! `robustctl audit`: who asked for what, and what came of it.
-use super::{audit_check, put, put_json};
+use super::audit_check;
 use crate::cli::AuditArgs;
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use crate::format::time_of_day;
+use crate::output::{put, put_json};
 use crate::paint::Paint;
 use robust_proto::v1;
 use robust_shared::wire::AuditResult;

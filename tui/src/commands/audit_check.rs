@@ -1,7 +1,7 @@
 //! `robustctl audit --verify`: whether the audit log is as it was written. It reads the files, so that it
 //! needs no daemon and takes no daemon's word.
-use super::{put, put_json};
 use crate::error::CliError;
+use crate::output::{put, put_json};
 use robust_shared::audit::{Check, FILE, Found, HEAD, Head, older_file, older_number};
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, ErrorKind};

@@ -1,9 +1,10 @@
 //! `robustctl ca`: the authority that certifies nodes and roles.
-use super::{ca_site, put, put_json};
+use super::ca_site;
 use crate::cli::CaCommand;
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use crate::format::moment_of;
+use crate::output::{put, put_json};
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_proto::v1;

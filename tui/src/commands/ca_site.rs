@@ -1,9 +1,9 @@
 //! `robustctl ca init` and `ca issue`: an authority of one's own, in a folder, for what robustd takes as certificates from
 //! outside.
-use super::{put, put_json};
 use crate::cli::{InitCaArgs, IssueCaArgs};
-use crate::error::{self, CliError};
+use crate::error::CliError;
 use crate::format::moment_of;
+use crate::output::{self, put, put_json};
 use robust_identity::{DaemonName, SiteAuthority, Term};
 use serde_json::json;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -40,7 +40,7 @@ pub fn init(args: &InitCaArgs, json: bool) -> Result<(), CliError> {
     if json {
         return put_json(&json!({"dir": args.dir, "until_ms": term.until_ms()}));
     }
-    error::note(
+    output::note(
         &format!(
             "{} certifies daemons until {}; keep its {AUTHORITY_KEY} where no daemon runs",
             args.dir.display(),

@@ -1,11 +1,11 @@
 //! `robustctl status --contexts`: the jobs of several daemons, a line each.
-use super::{put, put_json};
 use crate::cli::Global;
 use crate::contexts::{Contexts, Named};
 use crate::endpoint::ANSWER_WITHIN;
 use crate::error::CliError;
 use crate::format::{clock, of_total, ratio};
 use crate::glance::{Away, Glance, Row, worst_first};
+use crate::output::{put, put_json};
 use crate::pace::Pace;
 use crate::paint::Paint;
 use crate::table::Table;

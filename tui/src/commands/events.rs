@@ -1,10 +1,10 @@
 //! `robustctl events`.
 use super::watch::reconnect;
-use super::{put, put_json};
 use crate::cli::EventsArgs;
 use crate::endpoint::{Client, Endpoint};
 use crate::error::CliError;
 use crate::format::{time_of_day, who};
+use crate::output::{put, put_json};
 use crate::paint::Paint;
 use robust_proto::v1;
 

@@ -1,7 +1,7 @@
 //! `--dry-run`: what a command would bring. Nothing is done.
-use super::{put, put_json};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
+use crate::output::{put, put_json};
 use robust_proto::v1::{self, forecast_act::Act};
 
 /// Prints it; what would be refused is refused here too.

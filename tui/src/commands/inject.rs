@@ -1,9 +1,10 @@
 //! `robustctl inject`: strikes an instance, a node or the leader and, with --wait, shows how the recovery went.
-use super::{forecast, put, put_json};
+use super::forecast;
 use crate::cli::{InjectArgs, Which};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use crate::format::{self, bar, locale_is_utf8, millis, who};
+use crate::output::{put, put_json};
 use crate::paint::Paint;
 use indicatif::{ProgressBar, ProgressStyle};
 use robust_proto::v1::{self, forecast_act::Act};

@@ -1,10 +1,10 @@
 //! `robustctl inspect`: what the processes of roles do now. `robustctl probe`: whether every role answers, and how fast.
-use super::{put, put_json};
 use crate::cli::{InspectArgs, ProbeArgs, Who};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use crate::format::who;
 use crate::inside;
+use crate::output::{put, put_json};
 use crate::paint::Paint;
 use robust_proto::v1;
 use robust_shared::wire::InspectWay;

@@ -5,11 +5,11 @@
 //!                        one task a log while following; one after the other else
 //! ```
 use super::watch::reconnect;
-use super::{put, put_json};
 use crate::cli::{LogsArgs, Who};
 use crate::endpoint::{Client, Endpoint};
 use crate::error::CliError;
 use crate::format::who;
+use crate::output::{put, put_json};
 use regex::Regex;
 use robust_proto::v1;
 use tokio::sync::mpsc::{Sender, channel};

@@ -1,7 +1,7 @@
 //! `robustctl man`: the manual, made from the command line's own description.
-use super::put;
 use crate::cli::{Args, ManArgs};
 use crate::error::CliError;
+use crate::output::put;
 use clap::CommandFactory as _;
 use robust_shared::nearest::instead_of;
 

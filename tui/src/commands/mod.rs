@@ -37,7 +37,7 @@ pub use drill::{OwnJob, recovery, unless_interrupted};
 use crate::cli::{Args, Command, RulesArgs, StoreCommand};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
-use crate::output;
+use crate::output::put;
 use clap::CommandFactory as _;
 
 /// Runs the command of the command line.
@@ -123,15 +123,4 @@ pub async fn run(args: Args) -> Result<(), CliError> {
         | Command::Sim(_)
         | Command::Slurm(_) => Ok(()),
     }
-}
-
-/// Writes to stdout, on a terminal without orders to it; a reader that left is no panic.
-fn put(text: &str) -> Result<(), CliError> {
-    Ok(output::put(text)?)
-}
-
-/// Writes a message as one line of JSON.
-fn put_json<T: serde::Serialize>(message: &T) -> Result<(), CliError> {
-    let text = serde_json::to_string(message).map_err(|e| CliError::unshown(&e))?;
-    put(&(text + "\n"))
 }

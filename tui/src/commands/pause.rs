@@ -1,10 +1,10 @@
 //! `robustctl pause`.
 use super::watch::RETRY_EVERY;
-use super::{put, put_json};
 use crate::cli::PauseArgs;
 use crate::ending::is_over;
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
+use crate::output::{put, put_json};
 use crate::steer::Steer;
 use robust_proto::v1;
 use robust_shared::wire::PauseState;

@@ -1,6 +1,6 @@
 //! How roles are hosted and what is promised for it: two lines in `status` and `report` where a role is
 //! not the built-in one, all of it with `status --promises`.
-use super::report::cut;
+use crate::format::cut;
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_proto::v1;

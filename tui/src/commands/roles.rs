@@ -1,11 +1,11 @@
 //! `robustctl roles`: every instance, or the past of one.
 use super::status::{NOW, now, spares};
 use super::watch::until_over;
-use super::{put, put_json};
 use crate::cli::{RolesArgs, Who};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use crate::format::{bytes, clock, millis, time_of_day, who};
+use crate::output::{put, put_json};
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_proto::v1;

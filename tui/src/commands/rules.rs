@@ -1,7 +1,7 @@
 //! `robustctl rules`: what is watched, how, and where each value came from.
-use super::{put, put_json};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
+use crate::output::{put, put_json};
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_proto::v1;

@@ -12,9 +12,9 @@ mod child;
 mod progress;
 
 use crate::cli::{Global, RunArgs};
-use crate::commands::{put, put_json};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
+use crate::output::{put, put_json};
 use child::{News, Robustd};
 use progress::Progress;
 use robust_proto::v1;

@@ -5,9 +5,9 @@ mod scale;
 mod trace;
 pub mod weights;
 
-use super::put;
 use crate::cli::{ReplayArgs, SearchArgs, SimArgs, SimCommand};
 use crate::error::CliError;
+use crate::output::{put, put_json};
 use hunt::{Kind, Ran, Search};
 use indicatif::{ProgressBar, ProgressStyle};
 use robust_shared::core::Cell;
@@ -142,7 +142,7 @@ fn search(args: &SearchArgs, json: bool) -> Result<(), CliError> {
         keep(file, &report.kept)?;
     }
     match json {
-        true => super::put_json(&found)?,
+        true => put_json(&found)?,
         false => put(&text(&found))?,
     }
     if args.coverage && !json {
@@ -313,7 +313,7 @@ fn replay(args: &ReplayArgs, json: bool) -> Result<(), CliError> {
     }
     match (run.violation, json) {
         (Some(violation), _) => Err(CliError::Failed(format!("{path} breaks {violation}"))),
-        (None, true) => super::put_json(&serde_json::json!({"holds": true, "inputs": run.inputs})),
+        (None, true) => put_json(&serde_json::json!({"holds": true, "inputs": run.inputs})),
         (None, false) => put(&format!("{path} holds: {} inputs\n", run.inputs)),
     }
 }

@@ -1,5 +1,5 @@
 //! `robustctl status`.
-use super::{promises, put, put_json};
+use super::promises;
 use crate::cascade;
 use crate::cli::StatusArgs;
 use crate::controllers;
@@ -8,6 +8,7 @@ use crate::error::CliError;
 use crate::format::{
     bytes, clock, count, faults, millis, mode, moment, moment_of, of_total, rate, ratio, who,
 };
+use crate::output::{put, put_json};
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_proto::v1;

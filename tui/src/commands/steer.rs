@@ -1,9 +1,10 @@
 //! `robustctl pause`, `resume`, `restart`, `scale`, `update`, `cordon`, `uncordon`, `restore-slot`, `quarantine`, `readmit`
 //! and `note`: verbs of a job that runs.
-use super::{forecast, pause, put};
+use super::{forecast, pause};
 use crate::cli::SteerCommand;
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
+use crate::output::put;
 
 /// Has the daemon do it and prints what it answers, or what it would bring.
 pub async fn run(endpoint: &Endpoint, command: SteerCommand, json: bool) -> Result<(), CliError> {

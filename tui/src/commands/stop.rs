@@ -1,9 +1,9 @@
 //! `robustctl stop`.
-use super::put;
 use super::watch::RETRY_EVERY;
 use crate::cli::StopArgs;
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
+use crate::output::put;
 use robust_proto::v1;
 use std::fs::{File, TryLockError};
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! `robustctl store`.
-use super::{put, put_json};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use crate::format;
+use crate::output::{put, put_json};
 use indicatif::ProgressBar;
 use robust_proto::v1;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! `robustctl token`: what makes nodes of machines, who is one, and tokens of persons.
-use super::{put, put_json};
 use crate::cli::{TTL_OF_NODE, TTL_OF_PERSON, TokenCommand};
 use crate::endpoint::{Endpoint, read_token};
-use crate::error::{self, CliError};
+use crate::error::CliError;
 use crate::format::moment_of;
+use crate::output::{self, put, put_json};
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_identity::Person;
@@ -32,7 +32,7 @@ pub async fn run(endpoint: &Endpoint, command: TokenCommand, json: bool) -> Resu
                 return put_json(&created);
             }
             // Beside the token, which may go into a file.
-            error::note(&use_of(&node, &created), json);
+            output::note(&use_of(&node, &created), json);
             put(&format!("{}\n", created.token))
         }
         TokenCommand::List => {
@@ -132,7 +132,7 @@ fn of_person(
         moment_of(expires_ms),
         person.id()
     );
-    error::note(&text, json);
+    output::note(&text, json);
     put(&format!("{token}\n"))
 }
 

@@ -1,10 +1,10 @@
 //! `robustctl watch`: one line a step, across restarts of the daemon.
-use super::{put, put_json};
 use crate::cli::WatchArgs;
 use crate::ending::{is_over, job_result};
 use crate::endpoint::{Client, Endpoint};
-use crate::error::{self, CliError};
+use crate::error::CliError;
 use crate::format::{millis, of_total, ratio, time_of_day};
+use crate::output::{self, put, put_json};
 use robust_proto::v1;
 use robust_shared::wire::InstanceState;
 use std::time::{Duration, Instant};
@@ -65,7 +65,7 @@ async fn over_connection(
 pub async fn reconnect(endpoint: &Endpoint, json: bool) -> Result<Client, CliError> {
     let lost = Instant::now();
     let patience = PATIENCE.as_secs();
-    error::note(&format!("daemon lost, retrying for {patience} s"), json);
+    output::note(&format!("daemon lost, retrying for {patience} s"), json);
     loop {
         // Also before the first attempt: one that can be reached and breaks off what is followed is
         // not asked without a pause.
@@ -73,7 +73,7 @@ pub async fn reconnect(endpoint: &Endpoint, json: bool) -> Result<Client, CliErr
         match endpoint.reach().await {
             Ok(client) => {
                 let away = lost.elapsed().as_secs_f64();
-                error::note(&format!("daemon back after {away:.1} s"), json);
+                output::note(&format!("daemon back after {away:.1} s"), json);
                 return Ok(client);
             }
             Err(e) if e.is_lost() && lost.elapsed() < PATIENCE => {}

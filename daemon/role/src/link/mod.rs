@@ -37,7 +37,7 @@ use robust_transport::{Share, Transport};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
-use crate::exit;
+use crate::exit::{self, code};
 use faults::Faults;
 
 pub use activity::{Busy, Refused};
@@ -95,6 +95,17 @@ pub enum LinkEnd {
     Fenced(String),
     /// Nobody listened for the whole grace period.
     NoDaemon(Duration),
+}
+
+impl LinkEnd {
+    /// The process's exit code for this end.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            LinkEnd::Shutdown => code::ENDED,
+            LinkEnd::Fenced(_) => code::FENCED,
+            LinkEnd::NoDaemon(_) => code::NO_DAEMON,
+        }
+    }
 }
 
 /// What comes down the link.

@@ -37,10 +37,10 @@ use robust_tree::{Died, Policy, Signal};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
+use crate::error::ShimError;
 use crate::home::Home;
-use crate::hosted::{Hosted, failure, says_why};
+use crate::hosted::{Hosted, LEDGER_EVERY, failure, says_why};
 use crate::process::{self, Command, OfReplica, own_folder};
-use crate::run::{LEDGER_EVERY, ShimError};
 use crate::sight::Sight;
 use conversation::{Conversation, Shared, Stop};
 use model::Model;

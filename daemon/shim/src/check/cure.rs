@@ -4,9 +4,9 @@ use robust_shared::job::Placeholder;
 use robust_shared::trial::Failure;
 use robust_tree::{Died, How};
 
+use crate::error::ShimError;
 use crate::process;
 use crate::ready::{self, NotReady};
-use crate::run::ShimError;
 
 /// Of one that is not up in time.
 pub(super) const LATE: &str =

@@ -27,10 +27,10 @@ use tokio::sync::oneshot;
 use self::ask::{engine, of_service};
 use self::cure::{ended_itself, failure, not_started};
 use crate::connect::Address;
+use crate::error::ShimError;
 use crate::home::Home;
-use crate::hosted::Hosted;
+use crate::hosted::{Hosted, LEDGER_EVERY};
 use crate::process::{self, Command, OfReplica, OfService};
-use crate::run::{LEDGER_EVERY, ShimError};
 use crate::sight::Sight;
 
 /// What is started, and where.

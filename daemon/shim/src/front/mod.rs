@@ -33,7 +33,7 @@ use robust_shared::job::{EngineKind, RolloutCommand};
 
 use crate::client::Client;
 use crate::gate::Gate;
-use crate::slot::Words;
+use crate::words::Words;
 
 pub use refusal::Failure;
 

@@ -10,8 +10,8 @@ use robust_shared::spare::Handed;
 use robust_tree::{Child, Hidden, lend_ports};
 
 use super::{Command, Program, StartError, Values, devices, rollouts};
+use crate::gang::{Member, Variables};
 use crate::home::Home;
-use crate::trainer::gang::{Member, Variables};
 
 /// A life of a trainer's rank, as its shim was told of it.
 #[derive(Debug, Clone, Copy)]
@@ -195,7 +195,7 @@ fn sees_as_much(has: Option<&Hidden>, wanted: Option<&Hidden>) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::trainer::gang::{Life, UNTIL_ATTACHED, of_waiting};
+    use crate::gang::{Life, UNTIL_ATTACHED, of_waiting};
     use std::net::SocketAddr;
 
     const JOB: &str = "[data]\nprompts='p'\ntokenizer='t'\n[job]\nname='j'\n[trainer.command]\n\

@@ -17,8 +17,6 @@
 //! An engine that is still starting has nothing to end: the word is taken at once, and it goes to sleep
 //! when it is up. One that does not sleep or wake is given up: whoever has the slot could not use it.
 
-mod words;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,8 +28,8 @@ use crate::gate::Gate;
 use crate::state::{State, Weights};
 use crate::weights::{ATTEMPTS, Bound, LoadError, Loader, Newest, PAUSE};
 
-use words::Word;
-pub use words::{Heard, Words, words};
+use crate::words::Word;
+pub use crate::words::{Heard, Words, words};
 
 /// How long replies that ended may take to their clients before the memory goes all the same: the engine
 /// itself has nothing under way then.

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant, SystemTime};
 use regex::Regex;
 use robust_shared::job::TrainerCommand;
 
+use crate::error::ShimError;
 use crate::log::Watch;
-use crate::run::ShimError;
 
 /// What is waited for, from before the program's start on.
 pub enum ComesUp {

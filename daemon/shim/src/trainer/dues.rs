@@ -1,4 +1,4 @@
-//! What the daemon asked of a rank, and waits for.
+//! What the daemon asked of a rank and waits for, and what a rank says.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,16 @@ use robust_proto::v1::{
 use robust_role::DaemonEpoch;
 use robust_role::calls::{Asked, Begun, Calls, Failure};
 
-use super::rank::Said;
+use super::words::Answer;
+
+/// What a rank says.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Said {
+    /// To the daemon.
+    Reply(DaemonEpoch, Box<CallReply>),
+    /// To its program.
+    Answer(Answer),
+}
 
 /// Numbers as texts, by name, as a program tells them.
 pub type Figures = BTreeMap<String, String>;
@@ -172,6 +181,22 @@ impl Dues {
         let reply = self.calls.end(due.asked, result);
         Said::Reply(due.epoch, Box::new(reply))
     }
+}
+
+/// A figure with this value fails the step.
+pub fn numeric(name: &str, value: &str) -> Failure {
+    Failure {
+        reason: format!("numeric fault: {name} is {value}"),
+        numeric: true,
+    }
+}
+
+/// The failure of the first figure that is no finite number.
+pub fn not_finite(figures: &Figures) -> Option<Failure> {
+    let wrong = figures
+        .iter()
+        .find(|(_, text)| !text.parse::<f64>().is_ok_and(f64::is_finite));
+    wrong.map(|(name, text)| numeric(name, text))
 }
 
 /// A figure, if the program told it.

@@ -12,7 +12,7 @@
 //! touched once; what hashes, serves and replicates them happens here and behind.
 //!
 //! Happy path: the shim attaches and says (rank 0) at which port the new gang's process group is to meet.
-//! With the daemon's restore every rank knows its fellows, and starts its program ([`gang`], `program`). The program
+//! With the daemon's restore every rank knows its fellows, and starts its program ([`crate::gang`], `program`). The program
 //! attaches, takes up its state, publishes it, and goes round: batch, figures, state, version (`rank`).
 //!
 //! Where spares are kept the program may have been started before any of that, as nobody, and waits for it ([`waiting`]).
@@ -23,13 +23,14 @@ mod batch;
 mod canary;
 mod comes_up;
 mod dues;
-pub mod gang;
 mod given;
+mod hands;
 mod layout;
 mod page;
 mod program;
 mod rank;
 mod talk;
+mod version;
 pub mod waiting;
 mod words;
 mod work;
@@ -55,17 +56,18 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 
+use crate::error::ShimError;
+use crate::gang::exception_in;
 use crate::hands::engine as strike;
 use crate::home::Home;
-use crate::hosted::{Hosted, failure, says_why};
+use crate::hosted::{Hosted, LEDGER_EVERY, failure, says_why};
 use crate::log;
 use crate::process::{self, Command, own_folder};
-use crate::run::{LEDGER_EVERY, ShimError};
 use comes_up::ComesUp;
-use gang::exception_in;
+use dues::Said;
 use given::Given;
 use page::Page;
-use rank::{Rank, Said};
+use rank::Rank;
 use waiting::Waiting;
 use words::{Answer, CanaryPrompt};
 use work::{Of, Raised, Served, Work};

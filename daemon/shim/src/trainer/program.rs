@@ -13,12 +13,12 @@ use robust_tree::Policy;
 
 use super::Shim;
 use super::comes_up::ComesUp;
-use super::gang::{Life, Member, Variables};
 use super::rank::Rank;
 use super::words::Attached;
+use crate::error::ShimError;
+use crate::gang::{Life, Member, Variables};
 use crate::hosted::Hosted;
 use crate::process::{self, Command, OfTrainer, own_folder};
-use crate::run::ShimError;
 use crate::sight::Sight;
 
 impl Shim {

@@ -23,50 +23,16 @@
 //! own too there is nothing to restore, and what is kept of a step is its number. One that ends with code
 //! 0 between two steps had nothing left to do.
 
-use std::path::PathBuf;
-
-use robust_proto::v1::{Call, CallReply, ServedVersion, SnapshotReply, Train};
+use robust_proto::v1::{Call, ServedVersion};
 use robust_role::DaemonEpoch;
 use robust_role::calls::Failure;
 use robust_shared::core::OwnLoop;
 use robust_shared::job::Level;
 
-use super::dues::{Dues, Figures, News, Step};
-
+use super::dues::{Dues, Figures, News, Said, Step, not_finite, numeric};
+use super::hands::Hands;
+use super::version::LastVersion;
 use super::words::{Answer, Ask, Attached, CanaryAnswer, PROTOCOL, Place, Tensor};
-
-/// What a rank does to memory and files; errors are sentences.
-pub trait Hands {
-    /// Where the tensors of these parts of a state lie.
-    fn look_at(&mut self, shards: &[SnapshotReply]) -> Result<Vec<Place>, String>;
-    /// What was looked at is still what it was.
-    fn is_unchanged(&mut self) -> Result<(), String>;
-    /// Lays a batch where the program finds it.
-    fn lay_batch(&mut self, train: &Train) -> Result<PathBuf, String>;
-    /// Makes room for the state of a step.
-    fn begin_state(&mut self, step: u64, tensors: &[Tensor]) -> Result<Place, String>;
-    /// The state was written.
-    fn end_state(&mut self, step: u64) -> Result<SnapshotReply, String>;
-    /// Makes room for a version.
-    fn begin_version(&mut self, version: u64, tensors: &[Tensor]) -> Result<Place, String>;
-    /// The version was written: it is served from now on, and [`Rank::on_served`] is told.
-    fn end_version(&mut self, version: u64, canary: Option<CanaryAnswer>) -> Result<(), String>;
-    /// An exception on request is due: its sentence.
-    fn exception(&mut self) -> Option<String>;
-    /// Numbers that are none are due, on request.
-    fn spoils(&mut self) -> bool;
-    /// The rank's state is of this step now; none: of no step.
-    fn is_at(&mut self, step: Option<u64>);
-}
-
-/// What a rank says.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Said {
-    /// To the daemon.
-    Reply(DaemonEpoch, Box<CallReply>),
-    /// To its program.
-    Answer(Answer),
-}
 
 /// Where the program is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,15 +55,6 @@ enum Stage {
     Written(u64),
 }
 
-/// The version that the program wrote last.
-#[derive(Debug, Clone, PartialEq)]
-enum Version {
-    None,
-    Begun(u64),
-    /// And what is served, as soon as it is.
-    Told(u64, Option<Box<Result<ServedVersion, String>>>),
-}
-
 /// A rank.
 pub struct Rank<H> {
     attached: Attached,
@@ -107,7 +64,7 @@ pub struct Rank<H> {
     hands: H,
     dues: Dues,
     stage: Stage,
-    version: Version,
+    version: LastVersion,
     /// The step that the program is at is one that it did in this life.
     is_new: bool,
     waiting: Option<Ask>,
@@ -127,7 +84,7 @@ impl<H: Hands> Rank<H> {
             silent_up: false,
             hands,
             stage: Stage::New,
-            version: Version::None,
+            version: LastVersion::default(),
             is_new: false,
             waiting: None,
             over: false,
@@ -187,9 +144,7 @@ impl<H: Hands> Rank<H> {
 
     /// A version that the program wrote is served now, or cannot be.
     pub fn on_served(&mut self, version: u64, served: Result<ServedVersion, String>) {
-        if self.version == Version::Told(version, None) {
-            self.version = Version::Told(version, Some(Box::new(served)));
-        }
+        self.version.end(version, served);
         self.go_on();
     }
 
@@ -507,7 +462,7 @@ impl<H: Hands> Rank<H> {
             return Err(self.out_of_order("publish()", "after restore() and after each commit()"));
         }
         let place = self.hands.begin_version(version, tensors)?;
-        self.version = Version::Begun(version);
+        self.version.begin(version);
         self.is_new = false;
         let of = version;
         Ok(Answer::Write { of, place })
@@ -559,7 +514,7 @@ impl<H: Hands> Rank<H> {
         version: u64,
         canary: Option<CanaryAnswer>,
     ) -> Result<Answer, String> {
-        if self.version != Version::Begun(version) {
+        if !self.version.is_begun(version) {
             return Err(self.out_of_order("published", "after publish() was told where"));
         }
         if self.attached.canary.is_some() && canary.is_none() {
@@ -571,20 +526,20 @@ impl<H: Hands> Rank<H> {
             );
         }
         self.hands.end_version(version, canary)?;
-        self.version = Version::Told(version, None);
+        self.version.tell(version);
         Ok(Answer::Done)
     }
 
     fn has_told(&self, version: u64) -> bool {
-        matches!(self.version, Version::Told(of, _) if of == version)
+        self.version.is_told(version)
     }
 
     /// What the daemon asked to be published may be served by now.
     fn answer_publish(&mut self) {
-        let Version::Told(version, Some(served)) = &self.version else {
+        let Some((version, served)) = self.version.ended() else {
             return;
         };
-        let said = self.dues.end_publish(*version, (**served).clone());
+        let said = self.dues.end_publish(version, served.clone());
         self.said.extend(said);
     }
 
@@ -621,21 +576,5 @@ impl<H: Hands> Rank<H> {
     }
 }
 
-fn numeric(name: &str, value: &str) -> Failure {
-    Failure {
-        reason: format!("numeric fault: {name} is {value}"),
-        numeric: true,
-    }
-}
-
-/// The first figure that is no finite number.
-fn not_finite(figures: &Figures) -> Option<Failure> {
-    let wrong = figures
-        .iter()
-        .find(|(_, text)| !text.parse::<f64>().is_ok_and(f64::is_finite));
-    wrong.map(|(name, text)| numeric(name, text))
-}
-
 #[cfg(test)]
-#[path = "rank_tests.rs"]
 mod tests;

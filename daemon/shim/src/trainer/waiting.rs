@@ -36,12 +36,12 @@ use rustix::io::{retry_on_intr, write};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-use super::gang;
+use crate::error::ShimError;
+use crate::gang;
 use crate::home::Home;
 use crate::hosted::Hosted;
 use crate::log;
 use crate::process::{AsStarted, Command, StartError, folder_of};
-use crate::run::ShimError;
 use crate::sight::hidden_from_waiting;
 
 /// Where the program finds the number of the descriptor on which it waits.

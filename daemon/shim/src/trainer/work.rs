@@ -24,8 +24,8 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::batch;
 use super::given::Given;
+use super::hands::Hands;
 use super::layout::{bytes, place};
-use super::rank::Hands;
 use super::words::{CanaryAnswer, CanaryPrompt, Place, Placed, Tensor};
 
 /// What an image's metadata says of its layout, as `format`: a program's own tensors.

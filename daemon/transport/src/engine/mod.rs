@@ -41,7 +41,6 @@ use self::landing::Landings;
 use self::link::{Link, LinkEnd};
 use self::note::Note;
 use self::pace::{IDLE_LOOKS, Pace};
-pub use self::piece::PIECE_BYTES;
 use self::region::Region;
 use self::secrets::Secrets;
 use self::staged::Staged;
@@ -51,9 +50,9 @@ use crate::command::{Command, CommandPort, CommandQueue};
 use crate::config::Config;
 use crate::error::TransportError;
 use crate::road::{Armed, Event, Failure, Happened, LinkId, OpId, Roads};
+use crate::shared::Shared;
 use crate::start;
 use crate::stats::Counters;
-use crate::transport::Shared;
 
 /// Turns without work before sleeping: long enough to catch the next message of a busy stream,
 /// some 50 us of processor time at most.

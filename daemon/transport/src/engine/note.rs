@@ -8,9 +8,9 @@ use super::wire::{note_from_bytes, note_to_bytes};
 use super::{Engine, OpKind};
 use crate::address::Address;
 use crate::error::TransportError;
+use crate::inbox::MAX_MESSAGE_BYTES;
 use crate::road::{LinkId, MessageKind};
 use crate::stats::Counters;
-use crate::transport::MAX_MESSAGE_BYTES;
 
 pub(super) struct Note {
     peer: Address,

@@ -5,20 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::digest::{BLOCK, PartDigest};
 use crate::key::Part;
-use crate::road::{Landing, Target};
-
-/// The longest piece. With UCX's and our headers it fits
-/// - one of UCX's TCP segments (1 MiB, see `config`): it is then received in one go, and copied and
-///   digested while the processor's cache still has it;
-/// - 16 packets of 65,483 bytes, which the kernel makes of it on loopback (MTU 65,536 less headers),
-///   and leaves almost nothing over. A mebibyte needs a 17th for its last 800 bytes and half of one a
-///   9th for 450, and what a packet costs besides its bytes is nearly as much as copying them.
-///
-/// Whole blocks of the digest.
-pub const PIECE_BYTES: u64 = 1023 << 10;
-const _: () = assert!(PIECE_BYTES.is_multiple_of(BLOCK as u64));
-// One block of a device's staging takes one.
-const _: () = assert!(PIECE_BYTES <= robust_device::BLOCK_BYTES as u64);
+use crate::road::{Landing, PIECE_BYTES, Target};
 
 /// What one read asks for.
 pub(super) struct Piece {

@@ -25,7 +25,8 @@ pub(crate) use self::sockets::{Socket, Sockets};
 pub(crate) use self::targets::{Landing, Target, Targets};
 use crate::address::Address;
 use crate::buffer::Served;
-use crate::ucx::Status;
+use crate::digest;
+use crate::status::Status;
 
 /// Names one operation; never reused within a transport.
 pub(crate) type OpId = u64;
@@ -36,6 +37,19 @@ pub(crate) type CallId = u64;
 
 /// The longest message but [`MessageKind::Data`]; longer ones are not from us.
 pub(crate) const MESSAGE_LIMIT: usize = 16 * 1024;
+
+/// The longest piece. With UCX's and our headers it fits
+/// - one of UCX's TCP segments (1 MiB, see `config`): it is then received in one go, and copied and
+///   digested while the processor's cache still has it;
+/// - 16 packets of 65,483 bytes, which the kernel makes of it on loopback (MTU 65,536 less headers),
+///   and leaves almost nothing over. A mebibyte needs a 17th for its last 800 bytes and half of one a
+///   9th for 450, and what a packet costs besides its bytes is nearly as much as copying them.
+///
+/// Whole blocks of the digest.
+pub const PIECE_BYTES: u64 = 1023 << 10;
+const _: () = assert!(PIECE_BYTES.is_multiple_of(digest::BLOCK as u64));
+// One block of a device's staging takes one.
+const _: () = assert!(PIECE_BYTES <= robust_device::BLOCK_BYTES as u64);
 
 /// One way to other transports. Used by the progress thread only.
 pub(crate) trait Road {

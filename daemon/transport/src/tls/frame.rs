@@ -8,8 +8,9 @@
 //! | 1, a piece | token u64, len u64; the piece's bytes come behind the frame |
 
 use crate::digest::BLOCK;
-use crate::engine::PIECE_BYTES;
-use crate::road::{Event, Failure, LinkId, MESSAGE_LIMIT, MessageKind, Targets, numbers};
+use crate::road::{
+    Event, Failure, LinkId, MESSAGE_LIMIT, MessageKind, PIECE_BYTES, Targets, numbers,
+};
 
 const LENGTH: usize = 4;
 /// Longest frame of ours, without its length.

@@ -40,8 +40,8 @@ pub use self::identity::Identity;
 use self::kernel::Records;
 use self::line::Line;
 use crate::address::Address;
-use crate::config::tune_for_loopback;
 use crate::error::TransportError;
+use crate::loopback::tune_for_loopback;
 use crate::road::{
     Armed, CallId, Event, Failure, LinkId, OpId, Parcel, Road, RoadKind, Sockets, Targets,
 };

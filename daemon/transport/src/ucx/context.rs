@@ -4,8 +4,8 @@ use std::ptr;
 
 use ucx_sys::*;
 
-use super::Status;
 use crate::error::TransportError;
+use crate::status::Status;
 
 /// Keys of `ucp_config_modify` with their values.
 pub(super) type Settings<'a> = [(&'static str, &'a str)];

@@ -1,10 +1,10 @@
 //! Handlers for every kind of message that a peer may send.
 use ucx_sys::*;
 
-use super::Status;
 use super::sink::{KindTag, Sink, on_message};
 use crate::error::TransportError;
 use crate::road::MessageKind;
+use crate::status::Status;
 
 /// Every number that fits the field on the wire has a handler, most of them that for unknown
 /// kinds. UCX 1.13.1 reads its table of handlers before it checks the number against the table's

@@ -5,12 +5,12 @@ use std::ptr;
 use robust_device::Block;
 use ucx_sys::*;
 
-use super::Status;
 use super::endpoint::Endpoint;
 use super::sink::{DATA_HEADER_BYTES, Event, LinkTag, OpTag, names_sender, on_op_done};
 use super::worker::Worker;
 use crate::buffer::Served;
 use crate::road::{MessageKind, OpId};
+use crate::status::Status;
 
 /// An operation that UCX has not completed, and what UCX may touch until then.
 pub(super) struct Pending {

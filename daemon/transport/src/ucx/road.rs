@@ -5,11 +5,11 @@ use std::os::fd::BorrowedFd;
 
 use ucx_sys::{UCS_ERR_BUSY, UCS_OK, ucp_worker_arm, ucp_worker_progress};
 
-use super::Status;
 use super::sink::Event as Told;
 use super::worker::Worker;
 use crate::address::Address;
 use crate::road::{Armed, CallId, Event, Failure, LinkId, OpId, Parcel, Road, RoadKind};
+use crate::status::Status;
 
 impl Road for Worker {
     fn kind(&self) -> RoadKind {

@@ -7,9 +7,9 @@ use ucx_sys::{
     ucp_conn_request_h, ucp_ep_h, ucs_status_t,
 };
 
-use super::Status;
 use super::endpoint::ConnRequest;
 use crate::road::{self, LinkId, MESSAGE_LIMIT, MessageKind, OpId, Targets};
+use crate::status::Status;
 
 /// What a callback was told.
 pub(super) enum Event {

@@ -11,9 +11,10 @@ use super::endpoint::{ConnRequest, Endpoint};
 use super::ops::Pending;
 use super::sink::{KindTag, LinkTag, ReplyTo, Sink, on_connect_request, on_link_error};
 use super::sockaddr::{CSockAddr, from_c};
-use super::{Status, devices, handlers, signals};
+use super::{devices, handlers, signals};
 use crate::error::TransportError;
 use crate::road::{CallId, LinkId, OpId, Targets};
+use crate::status::Status;
 
 /// One worker with its context and listener, used by one thread only (T-2).
 pub(crate) struct Worker {

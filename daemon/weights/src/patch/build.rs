@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use robust_shared::weights::Manifest;
 use robust_transport::{Buffer, Transport, TransportError};
 
-use super::chain::{Kept, Link};
+use super::chain::Kept;
 use super::code::Encoder;
 use super::hand_out::HandOut;
 use super::index::{Index, WHOLE};
+use crate::types::Link;
 
 /// If none of so many chunks that changed has a patch shorter than itself, no other one will.
 const TRIED: u32 = 8;

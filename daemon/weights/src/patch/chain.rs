@@ -8,18 +8,8 @@
 //!   the oldest go first, when there are too many or they have too many bytes
 //! ```
 //! A version that came whole, or whose patches were not finished, is the end of what was before it.
-use robust_transport::RegionKey;
-
 use super::hand_out::HandOut;
-
-/// Patches that make a version of the one before it, and can be read somewhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Link {
-    /// What they are applied to, by `Manifest::content_digest`.
-    pub base: [u8; 32],
-    /// The region of their index; it leads to them.
-    pub key: RegionKey,
-}
+use crate::types::Link;
 
 /// Those of some links that lead from a version to the last one's; none where there is no way, or a longer
 /// one than anybody of ours offers.
@@ -101,6 +91,7 @@ impl Chain {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use robust_transport::RegionKey;
 
     fn link(version: u8) -> Link {
         let (owner, region, len) = (1, version.into(), 9);

@@ -42,7 +42,6 @@ mod take;
 
 pub(crate) use build::Patches;
 pub use build::{Version, compare};
-pub use chain::Link;
 pub(crate) use chain::{Chain, since};
 pub(crate) use passing::Passing;
-pub(crate) use take::{NotTaken, Part, Take};
+pub(crate) use take::{Filled, NotTaken, Part, Take};

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use robust_shared::weights::Manifest;
 use robust_transport::{Buffer, Transport, TransportError};
 
-use super::chain::{Kept, Link};
+use super::chain::Kept;
 use super::hand_out::HandOut;
 use super::index::{Index, WHOLE};
+use crate::types::Link;
 
 /// Patches that lie one after the other are fetched as one part, to so many bytes: a part costs the same
 /// however short it is.

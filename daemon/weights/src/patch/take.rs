@@ -5,13 +5,11 @@ use std::ops::Range;
 use robust_shared::weights::{Manifest, PullTracker};
 use robust_transport::{Arrived, Buffer, Cancel, FetchError, RegionKey, RoadKind, Transport};
 
-use super::chain::Link;
 use super::code::Decoder;
 use super::index::{Index, WHOLE};
 use super::passing::{Group, Known, Passing, groups};
 use super::{Chain, Patches};
-use crate::slots::Slots;
-use crate::types::Source;
+use crate::types::{Link, Source};
 
 /// Why patches make no version. Everything that they made so far is verified and stays.
 pub(crate) enum NotTaken {
@@ -36,10 +34,19 @@ fn unusable(error: impl ToString) -> NotTaken {
     NotTaken::Unusable(error.to_string())
 }
 
+/// Two slots as those see them who make chunks in one of them.
+pub(crate) trait Filled {
+    /// The readers of this slot may have these bytes.
+    fn ready(&self, at: usize, range: Range<u64>);
+
+    /// Keeps so many of the links that led to what is served, and so many bytes of their patches.
+    fn keep_links(&self, links: usize, bytes: u64);
+}
+
 /// Where chunks are made.
 pub(crate) struct Take<'a> {
     pub transport: &'a Transport,
-    pub slots: &'a Slots,
+    pub slots: &'a dyn Filled,
     /// What they are checked by.
     pub manifest: &'a Manifest,
     /// The version that they are made of, and its bytes.

@@ -106,7 +106,7 @@ pub async fn run(args: &ConsoleArgs, json: bool) -> Result<(), CliError> {
     write(args.out.as_deref(), &result)?;
     match json {
         true => put_json(&result),
-        false => Ok(put(&text(&result))?),
+        false => put(&text(&result)),
     }
 }
 

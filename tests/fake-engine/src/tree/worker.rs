@@ -1,7 +1,8 @@
 //! The child that makes tokens, one a tick for each running request.
 
 use super::orphaned;
-use crate::engine::{Crash, Engine};
+use crate::crash::Crash;
+use crate::engine::Engine;
 use crate::protocol::{Boot, Command, Dialect, Report};
 use crate::shm;
 use crate::weights::Weights;

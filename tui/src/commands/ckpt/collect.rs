@@ -1,7 +1,8 @@
 //! `ckpt gc --remote`: what an object store need not keep.
 use super::remote::{Far, failed};
-use super::{put, put_json, retention_of};
+use super::retention_of;
 use crate::error::CliError;
+use crate::output::{put, put_json};
 use robust_ckpt::Retention;
 use robust_remote::{Surplus, Why};
 use robust_shared::ids::Step;

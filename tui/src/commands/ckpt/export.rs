@@ -1,7 +1,8 @@
 //! A checkpoint's weights as a Hugging Face folder.
-use super::{State, failed, path_text, progress, put, put_json, readable};
+use super::{State, failed, path_text, progress, readable};
 use crate::error::CliError;
 use crate::format;
+use crate::output::{put, put_json};
 use serde_json::json;
 use std::path::Path;
 

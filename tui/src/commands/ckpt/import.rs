@@ -1,7 +1,8 @@
 //! A job file that begins from a Hugging Face folder.
-use super::{failed, path_text, put, put_json};
+use super::{failed, path_text};
 use crate::error::CliError;
 use crate::format;
+use crate::output::{put, put_json};
 use robust_shared::job::Job;
 use serde_json::json;
 use std::path::Path;

@@ -1,11 +1,12 @@
 //! What is there, and what stays.
-use super::{State, failed, path_text, put, put_json, readable};
+use super::{State, failed, path_text, readable};
 use crate::error::CliError;
 use crate::format;
+use crate::output::{put, put_json};
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_ckpt::disk::RealDisk;
-use robust_ckpt::{Aside, Known, Listed, files, pin};
+use robust_ckpt::{Aside, Known, Listed, folder, pin};
 use serde_json::{Value, json};
 
 pub(super) fn list(state: &State, json: bool) -> Result<(), CliError> {
@@ -175,7 +176,7 @@ pub(super) fn collect(state: &State, dry_run: bool, json: bool) -> Result<(), Cl
             .map_or(0, robust_ckpt::Checkpoint::bytes);
         steps.push(l.step.0);
         if !dry_run {
-            files::remove(&RealDisk, &l.dir).map_err(failed)?;
+            folder::remove(&RealDisk, &l.dir).map_err(failed)?;
         }
     }
     if json {

@@ -7,7 +7,6 @@ mod list;
 mod remote;
 mod verify;
 
-use super::{put, put_json};
 use crate::cli::{CkptCommand, Global};
 use crate::error::CliError;
 use indicatif::{ProgressBar, ProgressStyle};

@@ -1,8 +1,9 @@
 //! Checkpoints in an object store.
-use super::{job_of, list, path_text, progress, put, put_json, verify};
+use super::{job_of, list, path_text, progress, verify};
 use crate::cli::RemoteArgs;
 use crate::error::CliError;
 use crate::format;
+use crate::output::{put, put_json};
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_remote::{Kept, Remote, RemoteError, SigningKey};

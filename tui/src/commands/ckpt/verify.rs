@@ -1,6 +1,7 @@
 //! Every byte against its digest.
-use super::{State, path_text, progress, put, put_json};
+use super::{State, path_text, progress};
 use crate::error::CliError;
+use crate::output::{put, put_json};
 use robust_ckpt::Listed;
 use serde_json::json;
 

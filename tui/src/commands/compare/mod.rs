@@ -20,9 +20,9 @@ mod tests;
 mod text;
 mod training;
 
-use super::{put, put_json};
 use crate::cli::{CompareArgs, Global};
 use crate::error::CliError;
+use crate::output::{put, put_json};
 use crate::paint::Paint;
 use comparison::Comparison;
 use robust_proto::v1;

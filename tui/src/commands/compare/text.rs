@@ -3,7 +3,7 @@ use super::comparison::{Comparison, Head};
 use super::incidents::Group;
 use super::job::Key;
 use super::row::{Row, Unit};
-use crate::commands::report::cut;
+use crate::format::cut;
 use crate::format::millis;
 use crate::paint::Paint;
 use crate::table::Table;

@@ -11,9 +11,9 @@ mod gather;
 mod judge;
 
 use super::drill::unless_interrupted;
-use super::{put, put_json};
 use crate::cli::{DoctorArgs, Global};
 use crate::error::CliError;
+use crate::output::{put, put_json};
 use crate::paint::Paint;
 use check::{Check, Verdict};
 use facts::Facts;

@@ -1,7 +1,7 @@
 //! The drills that there are, a line each.
-use crate::commands::{put, put_json};
 use crate::drills::{Entry, catalogue, default_folder};
 use crate::error::CliError;
+use crate::output::{put, put_json};
 use crate::paint::Paint;
 use crate::table::Table;
 use serde_json::json;

@@ -27,12 +27,12 @@ mod weights;
 pub use facts::recovery;
 pub use own::OwnJob;
 
-use super::{put, put_json};
 use crate::cli::{DrillArgs, Global};
 use crate::drills::{self, Read, make, read};
 use crate::endpoint::Endpoint;
 use crate::error::{CliError, ExitCode};
 use crate::machine::load;
+use crate::output::{put, put_json};
 use crate::paint::Paint;
 use daemon::Programs;
 use outcome::{DrillOutcome, SeriesOutcome};

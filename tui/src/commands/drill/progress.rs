@@ -1,6 +1,5 @@
 //! How far a run is: a bar on a terminal, lines elsewhere, objects for programs; all on stderr.
 use super::outcome::RunOutcome;
-use crate::error;
 use crate::format::{clock, millis, ratio};
 use crate::output;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -50,7 +49,7 @@ impl Progress {
     pub fn say(&self, text: &str) {
         let line = format!("{}: {text}", self.place);
         if self.json {
-            error::note(&line, true);
+            output::note(&line, true);
         } else if self.bar.is_hidden() {
             output::say(&line);
         } else {

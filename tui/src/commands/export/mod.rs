@@ -18,11 +18,11 @@ mod tests;
 pub use gather::every_line;
 
 use super::watch::reconnect;
-use super::{put, put_json};
 use crate::cli::{ExportArgs, ExportCommand};
 use crate::ending::is_over;
 use crate::endpoint::{Client, Endpoint};
-use crate::error::{self, CliError};
+use crate::error::CliError;
+use crate::output::{self, put, put_json};
 use gather::{Known, Told};
 use robust_proto::v1;
 use robust_shared::wire::JobState;
@@ -81,7 +81,7 @@ impl Export<'_> {
                 Ok(Looked::Unwritable(why)) => {
                     // Once for as long as it lasts: a disk may be full for hours.
                     if !failing {
-                        error::note(&format!("{why}; it is tried again"), self.json);
+                        output::note(&format!("{why}; it is tried again"), self.json);
                     }
                     failing = true;
                 }

@@ -1,6 +1,7 @@
 //! `robustctl report --incident N`: one incident as Markdown, the text that the console copies.
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
+use crate::output::{put, put_json};
 use crate::postmortem;
 use robust_proto::v1;
 
@@ -14,8 +15,8 @@ pub async fn run(endpoint: &Endpoint, id: u64, json: bool) -> Result<(), CliErro
         return Err(CliError::Failed(unknown(&status, id)));
     };
     match json {
-        true => super::put_json(incident),
-        false => super::put(&postmortem::markdown(&status, incident)),
+        true => put_json(incident),
+        false => put(&postmortem::markdown(&status, incident)),
     }
 }
 

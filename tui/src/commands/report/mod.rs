@@ -20,13 +20,12 @@ mod tests;
 mod text;
 
 pub use sections::keys;
-pub use text::cut;
 
-use super::{put, put_json};
 use crate::cli::ReportArgs;
 use crate::endpoint::{Client, Endpoint};
 use crate::error::CliError;
 use crate::format;
+use crate::output::{put, put_json};
 use crate::paint::Paint;
 use robust_proto::v1;
 use run::Run;

@@ -2,6 +2,7 @@
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use crate::format::{ratio, time_of_day};
+use crate::output::{put, put_json};
 use crate::paint::Paint;
 use crate::table::Table;
 use crate::trajectories::witness::sentence;
@@ -25,8 +26,8 @@ pub async fn run(endpoint: &Endpoint, step: u64, json: bool) -> Result<(), CliEr
         );
     }
     match json {
-        true => super::put_json(&whole)?,
-        false => super::put(&text(&whole, Paint::stdout()))?,
+        true => put_json(&whole)?,
+        false => put(&text(&whole, Paint::stdout()))?,
     }
     match whole.disagreements.len() {
         0 => Ok(()),

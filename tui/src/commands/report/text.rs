@@ -2,7 +2,7 @@
 use super::run::{Came, Run, whom};
 use crate::cascade;
 use crate::commands::promises;
-use crate::format::{bytes, clock, millis, rate, ratio, time_of_day};
+use crate::format::{bytes, clock, cut, millis, rate, ratio, time_of_day};
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_proto::v1;
@@ -265,15 +265,6 @@ fn hosting(run: &Run<'_>, paint: Paint) -> String {
     match promises::is_built_in(&run.report.hosted) {
         true => String::new(),
         false => promises::whole(&run.report.hosted, &run.report.promises, paint),
-    }
-}
-
-/// A line of at most so many columns.
-pub fn cut(text: &str, columns: usize) -> String {
-    let clean = printable(text);
-    match clean.chars().count() > columns {
-        true => clean.chars().take(columns - 2).collect::<String>() + "..",
-        false => clean,
     }
 }
 

@@ -1,8 +1,7 @@
 //! How far the job is: a bar on a terminal, robustd's own lines on stdout, or statuses as JSON.
-use crate::commands::{put, put_json};
-use crate::error::{self, CliError};
+use crate::error::CliError;
 use crate::format::ratio;
-use crate::output;
+use crate::output::{self, put, put_json};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use robust_proto::v1;
 use robust_shared::printable::one_line;
@@ -70,7 +69,7 @@ impl Progress {
         if self.reason != status.reason && status.state() == Some(JobState::Starting) {
             self.reason.clone_from(&status.reason);
             if self.json {
-                error::note(&self.reason, true);
+                output::note(&self.reason, true);
             } else if self.bar.is_hidden() && self.quiet {
                 output::say(&self.reason);
             } else {

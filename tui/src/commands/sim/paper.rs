@@ -1,7 +1,7 @@
 //! `robustctl sim paper`: the paper's experiments in virtual time, beside what is known of the paper's figures.
 use crate::cli::PaperArgs;
-use crate::commands::{put, put_json};
 use crate::error::CliError;
+use crate::output::{put, put_json};
 use crate::paint::Paint;
 use crate::table::Table;
 use indicatif::ProgressBar;

@@ -1,8 +1,8 @@
 //! `robustctl sim scale`: what the controller costs on very many machines. The simulator reads no
 //! clock; it is read here.
 use crate::cli::ScaleRunArgs;
-use crate::commands::{put, put_json};
 use crate::error::CliError;
+use crate::output::{put, put_json};
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_sim::scale::{FAULTS, Scale, Summary};

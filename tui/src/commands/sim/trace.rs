@@ -1,8 +1,8 @@
 //! `robustctl sim trace`: faults as they came, on a cluster of so many machines, policies side by side. The
 //! simulator reads no clock and no file; both are read here.
 use crate::cli::{TraceArgs, TracePolicy};
-use crate::commands::{put, put_json};
 use crate::error::CliError;
+use crate::output::{put, put_json};
 use crate::paint::Paint;
 use crate::table::Table;
 use indicatif::ProgressBar;

@@ -1,7 +1,7 @@
 //! `robustctl sim weights`: a version's way to 1 to 256 rollouts on machines like the paper's.
 use crate::cli::WeightsArgs;
-use crate::commands::{put, put_json};
 use crate::error::CliError;
+use crate::output::{put, put_json};
 use crate::paint::Paint;
 use crate::table::Table;
 use robust_sim::weights::model::QWEN3_235B;

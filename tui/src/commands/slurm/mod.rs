@@ -13,9 +13,9 @@ mod script;
 mod shrink;
 mod tools;
 
-use super::{put, put_json};
 use crate::cli::{GrowArgs, SlurmCommand, SubmitArgs};
 use crate::error::CliError;
+use crate::output::{put, put_json};
 use folder::{Folder, Grown, Machine, Submitted};
 use robust_proto::endpoint::state_home;
 use robust_shared::job::{Job, Node};

@@ -7,8 +7,8 @@ use super::ask::Asking;
 use super::folder::{Folder, Grown};
 use super::tools::{self, Step, said};
 use crate::cli::ShrinkArgs;
-use crate::commands::{put, put_json};
-use crate::error::{self, CliError};
+use crate::error::CliError;
+use crate::output::{self, put, put_json};
 use robust_shared::core::NodeState;
 use robust_shared::nearest::instead_of;
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ pub async fn run(args: &ShrinkArgs, json: bool) -> Result<(), CliError> {
     let places = places.collect::<Result<Vec<_>, _>>()?;
     for place in &places {
         tell(&asking, place).await?;
-        error::note(&format!("{} is told to leave", place.name()), json);
+        output::note(&format!("{} is told to leave", place.name()), json);
     }
     let begin = Instant::now();
     let mut left = Vec::new();

@@ -1,10 +1,10 @@
 //! Trajectories as files for other tools.
 use super::parquet::Writer;
-use super::{ask, name, next, put_json};
+use super::{ask, name, next};
 use crate::cli::{TrajFilter, TrajFormat};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
-use crate::output::fit;
+use crate::output::{fit, put, put_json};
 use indicatif::ProgressBar;
 use robust_proto::v1;
 use serde_json::{Value, json};
@@ -74,7 +74,7 @@ pub(super) async fn run(
         true => put_json(&json!({
             "file": to.display().to_string(), "trajectories": count, "tokens": tokens,
         })),
-        false => super::put(&format!(
+        false => put(&format!(
             "{count} trajectories, {tokens} generated tokens, written to {}\n",
             to.display()
         )),

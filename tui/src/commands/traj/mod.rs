@@ -2,11 +2,11 @@
 mod export;
 mod parquet;
 
-use super::{put, put_json};
 use crate::cli::{TrajCommand, TrajFilter};
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use crate::format::time_of_day;
+use crate::output::{put, put_json};
 use crate::paint::Paint;
 use crate::table::Table;
 use crate::trajectories::{Text, Whose, name, parse, witness};

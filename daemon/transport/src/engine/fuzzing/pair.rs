@@ -21,9 +21,10 @@ use crate::engine::{Engine, fetch, serve};
 use crate::error::TransportError;
 use crate::key::{Part, RegionKey};
 use crate::road::{MessageKind, RoadKind, Roads};
+use crate::shared::Shared;
 use crate::tls::frame::{message, piece};
 use crate::token::JobToken;
-use crate::transport::{Shared, guard_parts};
+use crate::transport::guard_parts;
 
 /// Bytes of each buffer.
 pub const SIZE: usize = 4096;

@@ -10,8 +10,7 @@ use rustls::ExtractedSecrets;
 use super::*;
 use crate::buffer::{Buffer, Served};
 use crate::digest::PartDigest;
-use crate::engine::PIECE_BYTES;
-use crate::road::{Landing, MessageKind, Target};
+use crate::road::{Landing, MessageKind, PIECE_BYTES, Target};
 use crate::tls::Identity;
 
 const LIMIT: Duration = Duration::from_secs(20);

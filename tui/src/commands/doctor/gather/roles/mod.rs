@@ -13,7 +13,7 @@ mod running;
 
 use super::super::facts::{CommandFacts, Found, Tried};
 use super::programs::beside;
-use crate::error;
+use crate::output;
 use indicatif::ProgressBar;
 use plan::{Named, addresses, names_model, programs};
 use robust_shared::job::{Job, SlotDevices};
@@ -41,7 +41,7 @@ pub(super) struct Teller<'a> {
 impl Teller<'_> {
     fn say(&self, text: &str) {
         if self.json || self.bar.is_hidden() {
-            error::note(text, self.json);
+            output::note(text, self.json);
         } else {
             self.bar.println(text);
         }

@@ -4,7 +4,7 @@ use tokio::sync::{mpsc, oneshot};
 
 /// A word on whose the slot is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Word {
+pub(crate) enum Word {
     /// The engine is up.
     Up,
     /// The rank's.
@@ -15,7 +15,7 @@ pub(super) enum Word {
     Renew,
 }
 
-pub(super) struct Order {
+pub(crate) struct Order {
     pub word: Word,
     pub done: oneshot::Sender<()>,
 }
@@ -25,7 +25,7 @@ pub(super) struct Order {
 pub struct Words(mpsc::UnboundedSender<Order>);
 
 /// Where words arrive.
-pub struct Heard(pub(super) mpsc::UnboundedReceiver<Order>);
+pub struct Heard(pub(crate) mpsc::UnboundedReceiver<Order>);
 
 /// Words and where they arrive.
 pub fn words() -> (Words, Heard) {
