@@ -7,8 +7,8 @@ use robust_proto::manifest::canary_to_proto;
 use robust_proto::v1::call::Body;
 use robust_proto::v1::call_reply::Result as Answer;
 use robust_proto::v1::{
-    Call, LogprobsReply, OldLogprobs, Publish, Restore, RestoreReply, ServedVersion, Snapshot,
-    SnapshotReply, Update, UpdateReply,
+    Call, Floats, LogprobsReply, OldLogprobs, Publish, Restore, RestoreReply, Sample,
+    ServedVersion, Snapshot, SnapshotReply, Update, UpdateReply,
 };
 use robust_role::calls::{Calls, Failure};
 use robust_role::serve::as_served;
@@ -110,6 +110,8 @@ pub(super) struct Work {
     pub exchange: Exchange,
     pub slots: Slots,
     pub state: TrainState,
+    /// The step whose update the state has, if it came by one.
+    pub updated: Option<u64>,
     /// Whether a version is published with what it must answer.
     pub makes_canaries: bool,
 }
@@ -129,6 +131,7 @@ impl Work {
     fn restore(&mut self, request: &Restore) -> Result<RestoreReply, CallError> {
         self.enter(Phase::LoadCheckpoint, request.step)?;
         self.facts.set_step(None);
+        self.updated = None;
         self.exchange
             .set_peers(&request.peers, self.regions.gradient_bytes())?;
         restore(&mut self.state, request, &self.folder)?;
@@ -140,6 +143,9 @@ impl Work {
     }
 
     fn old_logprobs(&mut self, request: &OldLogprobs) -> Result<LogprobsReply, CallError> {
+        if self.updated == Some(request.step) {
+            return Ok(not_needed(request));
+        }
         self.in_order("old logprobs", request.step, self.state.step + 1)?;
         self.enter(Phase::OldLogprob, request.step)?;
         Ok(LogprobsReply {
@@ -165,6 +171,7 @@ impl Work {
         let exchange = &mut self.exchange;
         let (gradient, statistics) = exchange.sum(request.step, region, own.grad, statistics)?;
         let adam = self.state.apply(request.step, &gradient)?;
+        self.updated = Some(request.step);
         self.facts.set_step(Some(request.step));
         let [loss, clip_fraction, entropy, kl] = statistics;
         Ok(UpdateReply {
@@ -242,5 +249,17 @@ impl Work {
             asked,
             own: self.state.step,
         })
+    }
+}
+
+/// What is answered to a daemon that started again, and does not know in which parts its predecessor asked for them: the
+/// step is over here. So all ranks were asked for its update, as this one has had all of their gradients, and each answers
+/// that from memory: nobody reads these.
+fn not_needed(request: &OldLogprobs) -> LogprobsReply {
+    let row = |sample: &Sample| Floats {
+        values: vec![0.0; sample.ids.len().saturating_sub(1)],
+    };
+    LogprobsReply {
+        rows: request.samples.iter().map(row).collect(),
     }
 }

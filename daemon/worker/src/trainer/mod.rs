@@ -125,6 +125,7 @@ pub fn run_with(
         exchange,
         slots,
         state,
+        updated: None,
         // One rank's are enough, and only an engine of somebody else's has to prove anything.
         makes_canaries: args.index == 0 && args.job.rollout.command.is_some(),
     };

@@ -358,6 +358,37 @@ fn a_repeated_call_is_answered_from_memory_and_a_foreign_one_refused() {
     gang.end();
 }
 
+#[test]
+fn a_daemon_that_starts_again_between_update_and_snapshot_asks_for_other_parts_and_no_bit_differs()
+{
+    let folder = tempfile::tempdir().unwrap();
+    let host = FakeHost::start(folder.path());
+    let mut gang = gang(folder.path(), &host, 1);
+    worked(&gang.restore(0, Vec::new()));
+    let first = gang.train(1);
+    worked(&first);
+    let whole = gang.call("old/all of it/1", |rank| {
+        let samples = share(1, rank);
+        Body::OldLogprobs(OldLogprobs { step: 1, samples })
+    });
+    worked(&whole);
+    let lengths = |reply: &CallReply| match &reply.result {
+        Some(Answer::Logprobs(reply)) => reply.rows.iter().map(|row| row.values.len()).collect(),
+        _ => Vec::new(),
+    };
+    let expected: Vec<usize> = share(1, 0).iter().map(|s| s.ids.len() - 1).collect();
+    assert_eq!(lengths(&whole[0]), expected);
+    let again = gang.train(1);
+    assert_eq!(first[1].result, again[1].result);
+    assert_eq!(gang.publish(1), manifest_of(&alone(1), 1));
+    // A state that was restored has no update behind it that could be answered from memory.
+    let shards = gang.snapshot(1);
+    worked(&gang.restore(1, shards));
+    let refused = gang.train_refused(1);
+    assert!(refused.contains("state is of step 1"), "{refused}");
+    gang.end();
+}
+
 impl Gang<'_> {
     fn train_refused(&mut self, step: u64) -> String {
         let replies = self.call(&format!("old/{step}"), |rank| {
