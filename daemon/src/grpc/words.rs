@@ -28,6 +28,7 @@ pub(super) fn refused(refusal: &Refusal) -> Status {
         | Refusal::UnknownSlot { .. }
         | Refusal::BadValue { .. } => Status::invalid_argument(refusal.to_string()),
         Refusal::NotRunning { .. }
+        | Refusal::NoLaterLife { .. }
         | Refusal::OtherLife { .. }
         | Refusal::JobOver { .. }
         | Refusal::BelowMinimum { .. }
