@@ -70,8 +70,8 @@ impl ControlService {
             }
             if self.has_break_glass && caller != Some(Rights::BreakGlass) {
                 return Err(Status::permission_denied(format!(
-                    "the job is protected, and `{fault}` would strike it: that is for whoever has the token of \
-                     robustd's --break-glass-token-file; name a copy with --connect and --token-file"
+                    "the job is protected: `{fault}` needs the break-glass token (robustd's \
+                     --break-glass-token-file). With a copy of it: --connect HOST:PORT --token-file COPY"
                 )));
             }
         }
@@ -88,14 +88,15 @@ impl ControlService {
     ) -> Result<v1::InjectReply, Status> {
         let role = role(&request.role)?;
         let at = moment(request)?;
-        if let Some(at) = at.filter(|at| at.is_start_up() && request.wait) {
-            return Err(wrong(format!(
-                "`{at}` is a moment of a later life: there is no recovery to wait for yet"
-            )));
+        if request.wait && at.is_some_and(At::is_start_up) {
+            return Err(wrong(
+                "the fault waits for the next start of the process, so --wait has nothing to wait for: leave it out",
+            ));
         }
         if matches!(fault, Fault::Hardware { .. }) && !self.has_test_devices {
             return Err(Status::failed_precondition(
-                "`hardware` needs NVML's test library: real devices cannot be made to show an event",
+                "`hardware` can only be injected where robustd runs with the fake NVML library; on real devices use \
+                 another fault",
             ));
         }
         let text = fault.to_string();
@@ -196,23 +197,30 @@ impl ControlService {
             Err(_) => None,
         };
         found.ok_or_else(|| {
-            Status::deadline_exceeded(format!(
-                "{} ({}) was struck and has not recovered after {} s",
-                struck.id,
-                struck.incarnation,
-                wait.as_secs()
-            ))
+            let (id, life, seconds) = (struck.id, struck.incarnation, wait.as_secs());
+            let text = match incident_of(&self.status.borrow(), struck) {
+                Some(_) => format!("{id} ({life}) was struck and has not recovered after {seconds} s"),
+                None => format!(
+                    "no rule has found the fault of {id} ({life}) within {seconds} s; it may still be found: \
+                     `robustctl events --follow`"
+                ),
+            };
+            Status::deadline_exceeded(text)
         })
     }
 }
 
-/// The closed incident of the life that was struck: its own, else the one that swept it away before
-/// it could have one (another rank of its gang failed at the same time).
-fn closed_incident<'a>(status: &'a v1::Status, struck: &Struck) -> Option<&'a v1::Incident> {
+/// The incident of the life that was struck: its own, else the one that swept it away before it could have one
+/// (another rank of its gang failed at the same time).
+fn incident_of<'a>(status: &'a v1::Status, struck: &Struck) -> Option<&'a v1::Incident> {
     let life = struck.incarnation.0;
     let incidents = &status.incidents;
     let own = incidents.iter().find(|i| i.incarnation == life);
     let swept = || incidents.iter().find(|i| i.swept.contains(&life));
     own.or_else(swept)
-        .filter(|i| i.outcome() != Some(IncidentOutcome::Recovering))
+}
+
+/// The same, once it is over.
+fn closed_incident<'a>(status: &'a v1::Status, struck: &Struck) -> Option<&'a v1::Incident> {
+    incident_of(status, struck).filter(|i| i.outcome() != Some(IncidentOutcome::Recovering))
 }

@@ -18,7 +18,8 @@ impl Joins {
         asked: v1::CreateJoinTokenRequest,
     ) -> Result<v1::CreateJoinTokenReply, Status> {
         if asked.node.len() > LONGEST_NAME {
-            let text = format!("a node's name has 1 to {LONGEST_NAME} bytes");
+            let len = asked.node.len();
+            let text = format!("the node's name is too long ({len} bytes); at most {LONGEST_NAME}");
             return Err(Status::invalid_argument(text));
         }
         let node = Some(asked.node).filter(|name| !name.is_empty());

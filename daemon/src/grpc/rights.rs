@@ -160,14 +160,14 @@ impl Rights {
     pub(super) fn falls_short_of(self, what: &str) -> String {
         match self {
             Self::Role => format!(
-                "{what} is not for roles: the process that asks is one of a role, or gave up what they give up \
-                 and robustd did not (no_new_privs, or a filter of system calls more); from such a shell use robustd --listen and robustctl --connect, which take \
-                 a token"
+                "{what} is refused: this shell looks like a process of the job (it runs inside one, or under a sandbox \
+                 that robustd does not have). Use another shell, or robustctl --connect with a token (needs robustd \
+                 --listen)"
             ),
             Self::Viewer => format!("{what} needs an operator's rights; this token may only look"),
             Self::Over => format!(
-                "{what} needs a token that is not over and was not taken back; whoever has the daemon's makes another with `robustctl token \
-                 create`"
+                "{what} is refused: your token has expired or was revoked. Ask whoever holds the daemon's own token for \
+                 a new one: `robustctl token create`"
             ),
             Self::Operator | Self::BreakGlass => format!("{what} is no method of this daemon"),
         }

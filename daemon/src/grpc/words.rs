@@ -27,7 +27,19 @@ pub(super) fn refused(refusal: &Refusal) -> Status {
         | Refusal::UnknownNode { .. }
         | Refusal::UnknownSlot { .. }
         | Refusal::BadValue { .. } => Status::invalid_argument(refusal.to_string()),
-        _ => Status::failed_precondition(refusal.to_string()),
+        Refusal::NotRunning { .. }
+        | Refusal::NoLaterLife { .. }
+        | Refusal::OtherLife { .. }
+        | Refusal::JobOver { .. }
+        | Refusal::BelowMinimum { .. }
+        | Refusal::AboveMaximum { .. }
+        | Refusal::NotDivisible { .. }
+        | Refusal::NoSlot { .. }
+        | Refusal::NotArmed { .. }
+        | Refusal::LastRollout { .. }
+        | Refusal::WrongMode { .. }
+        | Refusal::AlreadyThere { .. }
+        | Refusal::Busy { .. } => Status::failed_precondition(refusal.to_string()),
     }
 }
 

@@ -188,7 +188,7 @@ async fn no_operator_of(start: impl Fn(Command) -> Command) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let heard = fs::read_to_string(site.file("heard")).unwrap();
-    assert!(heard.contains("is not for roles"), "{heard}");
+    assert!(heard.contains("looks like a process of the job"), "{heard}");
     assert!(heard.ends_with("PermissionDenied"), "{heard}");
     let status = site.wait_for("a status", |_| true).await;
     assert_eq!(status.state, "running");

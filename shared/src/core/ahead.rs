@@ -1,32 +1,24 @@
 //! A copy of the controller to be run ahead, with what goes on outside of it at that moment: whoever plays the
 //! world for the copy goes on from there. The controller itself is looked at, and left as it is.
 use super::config::CoreConfig;
+use super::detect::node_lost;
 use super::output::Output;
 use super::state::JobState;
 use crate::core::roster::instance::{Instance, Life};
 use crate::core::roster::nodes::NodeState;
 use crate::core::work::routes::Asker;
-use crate::core::{Core, Hello, Incident, PullOrder, RULES, Sample};
+use crate::core::{Core, Hello, Incident, PullOrder, RULES, Rule, Sample};
 use crate::ids::{Incarnation, InstanceId, NodeId, Role, TrajectoryId};
 use crate::phase::Phase;
 use crate::time::Time;
 use std::time::Duration;
 
-/// The rules that judge by a time that passed. In a world without a second fault nobody is silent, so they
-/// are off unless they are what is to find the fault.
-const TIMED: [&str; 11] = [
-    "agent silent",
-    "attach overdue",
-    "context switch",
-    "health probe",
-    "link lost",
-    "node lost",
-    "paused too long",
-    "phase overrun",
-    "pull stall",
-    "rollout silent",
-    "trainer idle",
-];
+/// Whether a rule judges by a time that passed. In a world without a second fault nobody is silent, so such rules are off
+/// unless they are what is to find the fault.
+fn judges_by_time(rule: &Rule) -> bool {
+    // Nodes have timers of their own, beside those of the rules' watches.
+    rule.watch.is_some() || *rule == node_lost::RULE
+}
 
 /// A copy, and what goes on outside of it.
 #[derive(Clone, Debug)]
@@ -102,8 +94,8 @@ impl Core {
         let mut core = self.clone();
         core.out.clear();
         core.config.rules = core.config.rules.clone().with(|rules| {
-            let off = |rule: &str| TIMED.contains(&rule) && !hunting.contains(&rule);
-            for rule in RULES.iter().copied().filter(|rule| off(rule.name)) {
+            let off = |rule: &Rule| judges_by_time(rule) && !hunting.contains(&rule.name);
+            for rule in RULES.iter().copied().filter(|rule| off(rule)) {
                 rules.switch_off(rule);
             }
         });

@@ -267,7 +267,8 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "rule_silent_in_phase",
-        ":6:12: `detect.trainer_idle.phases.advantage` is set; remove it: the rule is silent in `advantage`; it speaks in ref_logprob, old_logprob, update, loop",
+        ":6:12: `detect.trainer_idle.phases.generating` is set; remove it: the rule is silent in `generating`; it speaks in init, load_checkpoint, \
+         await_batch, context_switch, reshard, ref_logprob, old_logprob, advantage, update, snapshot, publish, loop",
     ),
     (
         "rule_without_role",

@@ -136,7 +136,8 @@ fn verdict(reply: &v1::InjectReply) -> Result<(), CliError> {
             "the recovery did not finish in time".to_owned(),
         )),
         None => Err(CliError::Failed(
-            "no incident was opened in time".to_owned(),
+            "no rule has found the fault within --timeout; it may still be found: `robustctl events --follow`"
+                .to_owned(),
         )),
     }
 }

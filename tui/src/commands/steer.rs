@@ -14,7 +14,9 @@ pub async fn run(endpoint: &Endpoint, command: SteerCommand, json: bool) -> Resu
     let dry_run = command.is_dry_run();
     let steer = command.asks();
     if dry_run {
-        let blind = || CliError::Usage("nobody looks ahead of this".to_owned());
+        let blind = || {
+            CliError::Usage("there is no forecast for this command; leave --dry-run out".to_owned())
+        };
         let act = steer.ahead().ok_or_else(blind)?;
         return forecast::run(endpoint, act, json).await;
     }

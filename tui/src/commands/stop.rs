@@ -23,7 +23,8 @@ pub async fn run(endpoint: &Endpoint, args: &StopArgs, json: bool) -> Result<(),
     while is_there(endpoint).await? {
         if begin.elapsed().as_secs_f64() > args.timeout {
             return Err(CliError::Failed(format!(
-                "the daemon has not ended after {} s; it goes on ending",
+                "the daemon is still ending after {} s (it writes its last state). Its log says what it waits for; \
+                 as long as it answers, `robustctl stop --wait` waits again",
                 args.timeout
             )));
         }

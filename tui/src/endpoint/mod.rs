@@ -107,7 +107,11 @@ impl Endpoint {
             ),
             Endpoint::Tcp { at, .. } => {
                 let at = at.first().map_or("HOST:PORT", String::as_str);
-                format!("start one that listens there:  robustd --job FILE --listen {at}")
+                format!(
+                    "see whether it runs there and whether the address can be reached from here;\n\
+                     if it has ended, start it again with its job and state directory:\n  \
+                     robustd --job FILE --state-dir DIR --listen {at}"
+                )
             }
         }
     }

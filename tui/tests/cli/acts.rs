@@ -18,7 +18,7 @@ fn quarantine_and_readmit_say_what_is_so_now_and_why_not() {
     );
     let refused = run(dir.path(), &["quarantine", "trainer", "0"]);
     assert_eq!(refused.status.code(), Some(4));
-    assert!(err(&refused).contains("only rollouts get requests"));
+    assert!(err(&refused).contains("a trainer gets no requests"));
 }
 
 #[test]

@@ -552,7 +552,10 @@ fn quarantined(
 ) -> Result<Response<v1::QuarantineReply>, Status> {
     let v1::QuarantineRequest { role, index } = request;
     if role == "trainer" {
-        return Err(Status::invalid_argument("only rollouts get requests"));
+        return Err(Status::invalid_argument(format!(
+            "a {role} gets no requests, so it cannot be quarantined; to give it a new process: \
+             `robustctl restart {role}-{index}`"
+        )));
     }
     Ok(Response::new(v1::QuarantineReply {
         role,

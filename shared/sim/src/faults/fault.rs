@@ -218,7 +218,7 @@ impl Fault {
         }
     }
 
-    /// How many kinds there are.
+    /// How many kinds there are. A swarm has none whose number is not below it.
     pub(super) const KINDS: u32 = 36;
 
     /// Its number among the kinds.
@@ -341,5 +341,27 @@ impl Start {
             _ => Start::Mute,
         };
         (0..times).map(|_| one).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Schedule;
+    use super::*;
+
+    #[test]
+    fn whatever_is_drawn_is_of_a_kind_that_a_swarm_can_have() {
+        for seed in 0..2000 {
+            let config = Schedule::of(seed).config();
+            let mut dice = Dice::keyed(seed, 77);
+            let drawn = [
+                Fault::draw(&mut dice, &config),
+                Fault::draw_control(&mut dice, &config),
+                Fault::draw_outside(&mut dice, &config),
+            ];
+            for fault in drawn {
+                assert!(fault.kind() < Fault::KINDS, "{fault:?}");
+            }
+        }
     }
 }

@@ -140,11 +140,11 @@ fn what_cannot_be_is_refused_with_the_reason() {
     );
     assert_eq!(
         refusal(&mut w, "cut-network rollout-0", rollout(0), None),
-        "rollout-0 cannot be the other end of that for rollout-0: it is the same instance"
+        "there is no connection between rollout-0 and rollout-0 to disturb: it is the same instance"
     );
     assert_eq!(
         refusal(&mut w, "stall-network rollout-9 1s", rollout(0), None),
-        "rollout-9 cannot be the other end of that for rollout-0: there is no such instance"
+        "there is no connection between rollout-0 and rollout-9 to disturb: there is no such instance"
     );
     ask(&mut w, inject("kill", T0, at("publish"))).0.unwrap();
     assert_eq!(

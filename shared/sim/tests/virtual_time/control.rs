@@ -164,7 +164,7 @@ fn a_pause_that_comes_twice_and_a_resume_without_one_are_refused() {
     pause(&mut w).unwrap();
     resume(&mut w).unwrap();
     w.run_to_end();
-    let over = "the job is completed; nothing can be asked of it";
+    let over = "the job is completed; nothing can be asked of it; to read it, `robustd --inspect --state-dir DIR`";
     let mut core = w.core.clone();
     core.handle(w.now, Input::Operator(TICKET, Request::Pause));
     let Some(Output::Reply { result, .. }) = core.poll_output() else {
@@ -375,7 +375,7 @@ fn a_restart_of_nobody_is_refused() {
     );
     assert_eq!(
         restart(&mut w, RestartTarget::Role(Role::Hybrid)).unwrap_err(),
-        "there is no hybrid 0; the job has 0 (0 to 0)"
+        "this job has no hybrid"
     );
     w.stop(id(Role::Rollout, 1));
     w.until("it is condemned", MINUTE, |w| {

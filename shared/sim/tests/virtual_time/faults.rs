@@ -137,7 +137,11 @@ fn a_life_that_is_over_is_not_struck_in_the_one_after_it() {
     let refusal = answer(&mut w, strike(Some(0), first)).unwrap_err();
     assert_eq!(
         refusal.to_string(),
-        format!("trainer-0 is {now} by now, not {first}; look again at what would be struck")
+        format!(
+            "trainer-0 was restarted since you looked (life {now}, you named {first}); nothing was struck. Name \
+             `--incarnation {}`, or leave it out",
+            now.0
+        )
     );
     // Without an index the life says whom.
     let other = w.life(id(Role::Trainer, 1));

@@ -223,8 +223,8 @@ fn what_cannot_be_quarantined_is_refused_with_what_to_do_instead() {
     let mut refusal = |out, role, index| ask(&mut w, out, role, index).unwrap_err().to_string();
     assert_eq!(
         refusal(true, Role::Trainer, 0),
-        "a trainer cannot be asked for this: only rollouts and hybrids get requests; to restart \
-         one, `robustctl inject --kill` it"
+        "a trainer gets no requests, so it cannot be quarantined; to give it a new process: \
+         `robustctl restart trainer-0`"
     );
     assert_eq!(
         refusal(true, Role::Rollout, 9),
@@ -244,6 +244,15 @@ fn what_cannot_be_quarantined_is_refused_with_what_to_do_instead() {
         "nothing to do: rollout-1 is quarantined; `robustctl readmit rollout 1` ends it"
     );
     let last = ask(&mut w, true, Role::Rollout, 2).unwrap_err();
-    assert_eq!(last, Refusal::LastRollout { id: rollout(2) });
+    let only = Refusal::LastRollout {
+        id: rollout(2),
+        rollouts: 3,
+    };
+    assert_eq!(last, only);
+    assert_eq!(
+        last.to_string(),
+        "rollout-2 is the only engine that serves now; quarantining it would stop all generation. Wait until another \
+         one serves (`robustctl roles`), or add one with `robustctl scale rollout 4`"
+    );
     assert_eq!(*w.core.state(), before, "the job is untouched");
 }

@@ -147,7 +147,8 @@ fn what_a_role_does_to_itself_is_that_of_the_first_life_that_links_after_it_was_
     let mut w = started(Mode::Async, 6);
     assert_eq!(
         refusal(&mut w, "exit 3", T0, at("init")),
-        "`exit` does not strike in `init`: a trainer that could be told to do it is past that"
+        "`exit` cannot strike in `init`: the process carries it out itself, and cannot be told before \
+         it has linked; choose a later phase"
     );
     for fault in ["exit 3", "exception"] {
         let (reply, outputs) = ask(&mut w, inject(fault, T0, at("load_checkpoint")));
@@ -199,7 +200,7 @@ fn a_place_that_is_scaled_away_has_no_later_life_to_wait_for() {
     ask(&mut w, scale).0.unwrap();
     let text = refusal(&mut w, "kill", rollout(1), at("init"));
     // One that had nothing to do is gone at once.
-    let known = ["(scaled away)", "there is no rollout 1"];
+    let known = ["rollout-1 is being scaled away", "there is no rollout 1"];
     assert!(known.iter().any(|why| text.contains(why)), "{text}");
     assert_eq!(armed(&w), 0);
 }

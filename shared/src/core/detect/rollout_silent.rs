@@ -3,8 +3,8 @@
 //!
 //! Applies to `generating` with requests running, to other phases while by the tickets given requests
 //! must be running there (a stopped process can't report its phase), and to one that was told to
-//! pull weights and uses no processor time at all. Silent elsewhere: tools and pauses may take as
-//! long as they like. A hybrid engine whose slot is its rank's has no requests, whatever the tickets.
+//! pull weights and uses no processor time at all, in `awaiting_tool` too, and in `paused` if it is a hybrid.
+//! Silent else: tools and pauses may take as long as they like. A hybrid engine whose slot is its rank's has no requests, whatever the tickets.
 use super::{ByPhase, ByRole, Fall, Rule, Setting, Sight, Verdict, Watch, health_probe, settings};
 use crate::core::effects::Cx;
 use crate::core::gang::context::Turn;
@@ -26,6 +26,9 @@ pub const RULE: Rule = Rule {
         Phase::PullWeights,
         Phase::Idle,
         Phase::Generating,
+        // Of one that was told to pull; `paused` of a hybrid alone.
+        Phase::AwaitingTool,
+        Phase::Paused,
     ],
     signal: "no token with requests running; told to pull weights, no processor time at all",
     action: "suspect: no traffic, one probe that must generate; failed: evidence, restart",

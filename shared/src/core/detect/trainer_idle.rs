@@ -25,14 +25,24 @@ use std::time::Duration;
 pub const RULE: Rule = Rule {
     name: "trainer idle",
     roles: &[Role::Trainer],
+    // All that a rank can be in: where it does not compute, something has to wait for it.
     phases: &[
+        Phase::Init,
+        Phase::LoadCheckpoint,
+        Phase::AwaitBatch,
+        Phase::ContextSwitch,
+        Phase::Reshard,
         Phase::RefLogprob,
         Phase::OldLogprob,
+        Phase::Advantage,
         Phase::Update,
+        Phase::Snapshot,
+        Phase::Publish,
         Phase::Loop,
     ],
-    signal: "no tensor core activity (processor time where there is no accelerator); in other \
-             phases, while a call or a pull waits for the rank, no processor time at all",
+    signal: "no tensor core activity (processor time where there is no accelerator) in ref_logprob, \
+             old_logprob, update and loop; in other phases, while a call or a pull waits for the \
+             rank, no processor time at all",
     action: "collect evidence, restart the gang",
     kind: Some(FaultKind::Hang),
     event: None,

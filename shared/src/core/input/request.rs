@@ -99,8 +99,8 @@ pub enum Request {
 }
 
 impl Request {
-    /// What they are called where inputs are counted, by their number.
-    pub(in crate::core) const KINDS: [&str; 14] = [
+    /// What they are called where inputs are counted, by their number. The fuzz targets make each of them.
+    pub const KINDS: [&str; 14] = [
         "inject",
         "inject at",
         "afflict",

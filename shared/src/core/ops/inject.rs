@@ -37,7 +37,8 @@ fn check_moment(config: &CoreConfig, role: Role, kind: Kind, at: At) -> Result<(
     moments.check(role, at).map_err(|why| why.to_string())?;
     if at.phase == Phase::Init && kind.carrier() == Carrier::Role {
         return Err(format!(
-            "`{kind}` does not strike in `init`: a {role} that could be told to do it is past that"
+            "`{kind}` cannot strike in `init`: the process carries it out itself, and cannot be told before \
+             it has linked; choose a later phase"
         ));
     }
     Ok(())
@@ -98,8 +99,7 @@ pub(super) fn choose(
     }
     // A place that goes has no later life; a daemon that starts again would not even know of it.
     if later && instance.retiring() {
-        let state = "scaled away".to_owned();
-        return Err(Refusal::NotRunning { id, state });
+        return Err(Refusal::NoLaterLife { id });
     }
     if !later && !runs(&instance) {
         let state = ask.state.instance_shown(instance).to_string();

@@ -73,8 +73,8 @@ fn check_pause(ask: &Ask<'_>) -> Result<(Step, bool), Refusal> {
     if ask.config.own_loop.is_some_and(|own| !own.commits) {
         return Err(Refusal::WrongRole {
             role: Role::Trainer,
-            why: "its loop is its own and tells no steps to pause after; a program that publishes or \
-                  commits does (`trainer.command.level`)"
+            why: "the job cannot be paused: the trainer's loop is its own and tells no steps to pause after; \
+                  a program that publishes or commits does (`trainer.command.level`)"
                 .to_owned(),
         });
     }

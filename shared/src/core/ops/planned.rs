@@ -161,7 +161,7 @@ impl Core {
         let words = changes.join(", ");
         let when = match role {
             Role::Hybrid => {
-                let why = "it has the values of rollouts; update `rollout`".to_owned();
+                let why = "a hybrid has the values of rollouts; update `rollout`".to_owned();
                 return Err(Refusal::WrongRole { role, why });
             }
             Role::Trainer => {

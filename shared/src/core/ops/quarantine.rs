@@ -8,21 +8,18 @@ use crate::core::Core;
 use crate::core::ops::refusal::{Refusal, Reply};
 use crate::core::output::{Record, Severity};
 use crate::core::roster::instance::Instance;
-use crate::core::state::JobState;
 use crate::ids::{InstanceId, Role};
 
 /// Whether an engine may be taken out, or let in again.
 fn check(ask: &Ask<'_>, id: InstanceId, out: bool) -> Result<(), Refusal> {
     let InstanceId { role, index } = id;
     let s = ask.state;
-    if s.job != JobState::Running {
-        let state = s.job_shown(ask.config).to_string();
-        return Err(Refusal::JobOver { state });
-    }
+    ask.running_job()?;
     if !role.is_engine() {
-        let why = "only rollouts and hybrids get requests; to restart one, \
-                   `robustctl inject --kill` it";
-        let why = why.to_owned();
+        let why = format!(
+            "a {role} gets no requests, so it cannot be quarantined; to give it a new process: \
+             `robustctl restart {id}`"
+        );
         return Err(Refusal::WrongRole { role, why });
     }
     let Some(i) = s.roster.instances().get(id) else {
@@ -38,8 +35,12 @@ fn check(ask: &Ask<'_>, id: InstanceId, out: bool) -> Result<(), Refusal> {
     }
     let admitted = |o: &Instance| s.weights.of(o.id()).is_admitted();
     let others = |o: &Instance| o.id() != id && o.attached() && admitted(o);
-    match out && !s.roster.instances().engines().any(others) {
-        true => Err(Refusal::LastRollout { id }),
+    let instances = s.roster.instances();
+    match out && !instances.engines().any(others) {
+        true => Err(Refusal::LastRollout {
+            id,
+            rollouts: instances.wanted(Role::Rollout),
+        }),
         false => Ok(()),
     }
 }

@@ -135,7 +135,7 @@ impl Reply {
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
     /// No such instance.
-    #[error("there is no {role} {index}; the job has {count} (0 to {})", count.saturating_sub(1))]
+    #[error("{}", no_place(*role, *index, *count))]
     UnknownIndex {
         /// The role asked for.
         role: Role,
@@ -152,8 +152,18 @@ pub enum Refusal {
         /// Its state.
         state: String,
     },
+    /// It is on its way out.
+    #[error("{id} is being scaled away and has no later life; name another instance")]
+    NoLaterLife {
+        /// Whom.
+        id: InstanceId,
+    },
     /// Another life runs there by now.
-    #[error("{id} is {now} by now, not {asked}; look again at what would be struck")]
+    #[error(
+        "{id} was restarted since you looked (life {now}, you named {asked}); nothing was struck. Name \
+         `--incarnation {}`, or leave it out",
+        now.0
+    )]
     OtherLife {
         /// Whom.
         id: InstanceId,
@@ -163,7 +173,7 @@ pub enum Refusal {
         now: Incarnation,
     },
     /// The job is over or ending.
-    #[error("the job is {state}; nothing can be asked of it")]
+    #[error("the job is {state}; nothing can be asked of it{}", instead(state))]
     JobOver {
         /// Its state.
         state: String,
@@ -242,7 +252,7 @@ pub enum Refusal {
         why: String,
     },
     /// The instance that the fault is about too is not one that it can be about.
-    #[error("{peer} cannot be the other end of that for {id}: {why}")]
+    #[error("there is no connection between {id} and {peer} to disturb: {why}")]
     NotAPeer {
         /// Whom.
         id: InstanceId,
@@ -258,10 +268,17 @@ pub enum Refusal {
         number: u64,
     },
     /// Nobody would generate any more.
-    #[error("{id} is the last rollout that serves; add one first (`robustctl scale rollout 2`)")]
+    #[error(
+        "{id} is the only engine that serves now; quarantining it would stop all generation. Wait until another one \
+         serves (`robustctl roles`), or add one with `robustctl scale rollout {}`",
+        rollouts.saturating_add(1)
+    )]
     LastRollout {
         /// Whom.
         id: InstanceId,
+        /// How many rollouts the job is to have.
+        #[serde(default)]
+        rollouts: u32,
     },
     /// The job's mode has no use for it.
     #[error("this is not possible in {} mode: {why}", mode.name())]
@@ -272,11 +289,11 @@ pub enum Refusal {
         why: String,
     },
     /// The role has no use for it.
-    #[error("a {role} cannot be asked for this: {why}")]
+    #[error("{why}")]
     WrongRole {
         /// The role.
         role: Role,
-        /// Why, and what to do.
+        /// Why, and what to do, as a sentence.
         why: String,
     },
     /// No such node.
@@ -317,6 +334,24 @@ pub enum Refusal {
         /// Which, and what to do.
         problem: String,
     },
+}
+
+/// What the job has of a role in which somebody named a place that is not there.
+fn no_place(role: Role, index: u32, count: u32) -> String {
+    match count.checked_sub(1) {
+        Some(last) => format!("there is no {role} {index}; the job has {count} (0 to {last})"),
+        None => format!("this job has no {role}"),
+    }
+}
+
+/// What to do where a job in such a state cannot be asked for anything.
+fn instead(state: &str) -> &'static str {
+    match state {
+        "not started" | "starting" => "; try again when it runs",
+        "completed" | "stopped" | "failed" => "; to read it, `robustd --inspect --state-dir DIR`",
+        // It is read already, by a daemon that runs nothing of it.
+        _ => "",
+    }
 }
 
 /// "trainer, rollout"

@@ -22,7 +22,7 @@ fn check(ask: &Ask<'_>, role: Role, count: u32) -> Result<(), Refusal> {
     let spec = ask.config.role(role);
     let (min, max) = (spec.min.max(1), spec.max);
     if role == Role::Hybrid {
-        let why = "it comes and goes with the trainer's ranks; scale `trainer`".to_owned();
+        let why = "a hybrid comes and goes with the trainer's ranks; scale `trainer`".to_owned();
         return Err(Refusal::WrongRole { role, why });
     }
     if count < min {

@@ -114,7 +114,7 @@ fn requests_about_nobody_are_refused_with_a_reason() {
     core.handle(Time(1), inject(0));
     assert_eq!(
         reply(&mut core),
-        "the job is not started; nothing can be asked of it"
+        "the job is not started; nothing can be asked of it; try again when it runs"
     );
     core.handle(Time(1), Input::Start);
     core.handle(Time(1), inject(9));

@@ -20,7 +20,11 @@ pub(super) fn run(state: &State, step: &str, to: &Path, json: bool) -> Result<()
     let checkpoint = readable(listed.ok_or_else(none)?)?;
     let job = state.job()?;
     let model = job.model.path.clone().ok_or_else(|| {
-        CliError::Failed("the job's model folder is not known; it never began".to_owned())
+        CliError::Failed(
+            "this state directory has no model folder on record: the job never began. Name the state directory of a \
+             job that ran"
+                .to_owned(),
+        )
     })?;
     let weights: u64 = checkpoint.tensors.iter().map(|t| t.bytes).sum();
     let bar = progress(weights, "exporting");

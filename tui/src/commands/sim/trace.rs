@@ -65,7 +65,12 @@ pub fn run(args: &TraceArgs, json: bool) -> Result<(), CliError> {
         };
         let running: Vec<_> = policies.iter().copied().map(run).collect();
         let joined = running.into_iter().map(|thread| {
-            let panicked = |_| CliError::Failed("the controller panicked".to_owned());
+            let panicked = |_| {
+                CliError::Failed(
+                    "the controller panicked in the simulation: a bug; please report it with the command you ran"
+                        .to_owned(),
+                )
+            };
             thread.join().map_err(panicked)?
         });
         joined.collect::<Result<Vec<_>, _>>()
