@@ -27,7 +27,7 @@ const ANSWERS: Duration = Duration::from_millis(500);
 const FAILURES: u32 = 3;
 /// A spare that waited so long and ends has not failed. One that ends earlier, by itself or for want of memory, would be
 /// followed by another start after another, beside those who train.
-const STEADY: Duration = Duration::from_mins(5);
+const STEADY: Duration = Duration::from_secs(5 * 60);
 /// In the watching thread's data it tells spares from lives, whose numbers come nowhere near.
 const SPARE: u64 = 1 << 63;
 /// The name of a spare's control group begins with this.
