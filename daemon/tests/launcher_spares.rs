@@ -89,6 +89,8 @@ daemon = socket.socket(fileno=0)
 if leaves_out == "the start":
     sys.exit(1)
 daemon.send(b"ready")
+if leaves_out == "the wait":
+    sys.exit(0)
 data, beside, _, _ = daemon.recvmsg(1 << 17, 64)
 if not data:
     sys.exit(0)
@@ -255,12 +257,15 @@ async fn spares_of_another_program_are_ended_and_made_anew() {
 #[tokio::test]
 async fn spares_that_never_come_up_are_given_up_until_something_is_changed() {
     let bench = Bench::new();
-    let broken = parked(bench.dir.path(), "the start");
-    let wanted = [(broken.clone(), 1)];
-    until("spares to be given up", || {
-        bench.launcher.keep_spares(&wanted);
-        bench.launcher.spares().is_empty() && bench.launcher.has_spares(&wanted)
-    });
+    // Neither does one that is ready, and ends at once.
+    for leaves_out in ["the start", "the wait"] {
+        let broken = parked(bench.dir.path(), leaves_out);
+        let wanted = [(broken.clone(), 1)];
+        until("spares to be given up", || {
+            bench.launcher.keep_spares(&wanted);
+            bench.launcher.spares().is_empty() && bench.launcher.has_spares(&wanted)
+        });
+    }
     let changed = [(parked(bench.dir.path(), "nothing"), 1)];
     bench.launcher.keep_spares(&changed);
     ready(&bench.launcher, 1);

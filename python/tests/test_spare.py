@@ -61,12 +61,35 @@ class Waits(unittest.TestCase):
         self.assertEqual(ours.recv(16), b"ready")
         log = self.hand_over(ours, [["RANK", "3"], ["ROBUST_SOCKET", "/a/socket"]])
         self.assertEqual(ours.recv(16), b"taken")
+        ours.send(b"go")
         before, _ = child.communicate(timeout=20)
         self.assertEqual((child.returncode, before), (0, "imported\n"))
         log.seek(0)
         self.assertEqual(log.read(), "said unknown then 3 kept False\nand an error\nof a child 3\n")
         # Nobody else has the socket, and it is not used again.
         self.assertEqual(ours.recv(16), b"")
+
+    def test_one_that_answers_too_late_ends_and_does_nothing_as_the_rank(self):
+        child, ours = self.start()
+        self.assertEqual(ours.recv(16), b"ready")
+        log = self.hand_over(ours, [["RANK", "3"]])
+        # Its answer is not read: another program was started.
+        ours.close()
+        said, _ = child.communicate(timeout=20)
+        self.assertEqual((child.returncode, said), (0, "imported\n"))
+        log.seek(0)
+        self.assertEqual(log.read(), "")
+
+    def test_one_that_is_told_the_end_after_its_answer_is_not_the_rank_either(self):
+        child, ours = self.start()
+        self.assertEqual(ours.recv(16), b"ready")
+        log = self.hand_over(ours, [["RANK", "3"]])
+        self.assertEqual(ours.recv(16), b"taken")
+        ours.close()
+        said, _ = child.communicate(timeout=20)
+        self.assertEqual((child.returncode, said), (0, "imported\n"))
+        log.seek(0)
+        self.assertEqual(log.read(), "")
 
     def test_where_the_shim_is_gone_it_ends_and_does_nothing_as_nobody(self):
         child, ours = self.start()
@@ -85,6 +108,17 @@ class Waits(unittest.TestCase):
         with tempfile.TemporaryFile() as other, mock.patch.dict(os.environ, {_spare.VARIABLE: str(other.fileno())}):
             with self.assertRaisesRegex(Refused, "in the process that was started"):
                 _spare.wait()
+
+    def test_a_socket_of_the_programs_own_that_has_the_number_is_left_as_it_is(self):
+        ours, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with ours, other, mock.patch.dict(os.environ, {_spare.VARIABLE: str(other.fileno())}):
+            with self.assertRaisesRegex(Refused, "in the process that was started"):
+                _spare.wait()
+            ours.setblocking(False)
+            with self.assertRaises(BlockingIOError):
+                ours.recv(16)
+            other.send(b"open")
+            self.assertEqual(ours.recv(16), b"open")
 
     def test_one_that_is_no_spare_does_not_wait(self):
         with mock.patch.dict(os.environ):

@@ -12,13 +12,16 @@
 //!
 //! Where the life is a program of the user's the spare is a `robust-shim`, and says the same again to the program that it
 //! hosts, which waits in `robustrl.attach()` (`python/src/robustrl/_spare.py`): as soon as the place of its rank in the
-//! gang is known.
+//! gang is known. That program goes on with one more word, GO.
 use serde::{Deserialize, Serialize};
 
 /// Says a spare that has done all that it can.
 pub const READY: &[u8] = b"ready";
 /// Says one that is a life now.
 pub const TAKEN: &[u8] = b"taken";
+/// Says a `robust-shim` to a program of the user's that said so in time. One that was too late hears the end of its
+/// socket: another one was started, and it is to touch nothing of the rank's.
+pub const GO: &[u8] = b"go";
 /// The largest message, in bytes: a command line and an environment with certificates.
 pub const MOST_BYTES: usize = 128 << 10;
 /// The exit code of a spare that says that no other like it will be ready either: its program does not wait.

@@ -163,6 +163,7 @@ pub fn of_waiting(job: &str) -> Variables {
         "MASTER_PORT",
         "TORCHELASTIC_RESTART_COUNT",
         "ROBUST_SOCKET",
+        "ROBUST_SHM",
         "ROBUST_INDEX",
         "ROBUST_INCARNATION",
         "ROBUST_GENERATION",

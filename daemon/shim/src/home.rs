@@ -19,7 +19,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use robust_tree::{ENGINE_VARIABLE, Leftover, leftovers, sweep};
+use robust_tree::{ENGINE_VARIABLE, Leftover, WAITED_FILE, leftovers, sweep};
 
 /// How long killed processes of an earlier incarnation may take: a device's memory is given back slowly.
 const CLEARED: Duration = Duration::from_secs(60);
@@ -128,7 +128,7 @@ impl Home {
     }
 
     fn waited(&self) -> PathBuf {
-        self.root.join("waited")
+        self.root.join(WAITED_FILE)
     }
 
     fn left(&self) -> Vec<Leftover> {

@@ -27,8 +27,9 @@ pub fn last_line() -> Option<String> {
     lines(&text).rev().find(|line| !line.is_empty())
 }
 
-/// What a program of Python's writes last of an exception: `ValueError: no such layer`.
-const EXCEPTION: &str = r"(^|[\s.])[A-Z]\w*(Error|Exception): ";
+/// What a program of Python's writes last of an exception: `ValueError: no such layer`, or the package's own,
+/// `robustrl._wire.Refused: robustrl: a device was used`.
+const EXCEPTION: &str = r"(^|[\s.])[A-Z]\w*(Error|Exception): |(^|\.)Refused: ";
 
 /// The last exception that this life's program wrote of.
 pub fn last_exception() -> Option<String> {
@@ -169,11 +170,17 @@ mod tests {
         let exception = [Regex::new(EXCEPTION).unwrap()];
         for line in [
             "ValueError: no such layer",
+            "robustrl._wire.Refused: robustrl: a device was used before attach()",
             "(APIServer pid=7) vllm.exceptions.VLLMValidationError: WordLevel error: Missing [UNK] token",
         ] {
             assert!(last_found(line, &exception).is_some(), "{line}");
         }
-        for line in ["no error: fine", "Error handling is on", "INFO errors: 0"] {
+        for line in [
+            "no error: fine",
+            "Error handling is on",
+            "INFO errors: 0",
+            "connecting: Connection Refused: once more",
+        ] {
             assert_eq!(last_found(line, &exception), None, "{line}");
         }
     }

@@ -351,7 +351,10 @@ impl Command {
         env.extend(user.iter().flat_map(User::environment));
         let devices = values.devices.as_ref();
         env.extend(devices.map(|of| (DEVICES_VARIABLE.into(), of.into())));
-        let engines = std::env::var_os(ENGINES_KEY_VARIABLE).filter(|_| !values.waits);
+        let engines = std::env::var_os(ENGINES_KEY_VARIABLE).map(|path| match values.waits {
+            true => OsString::from(UNTIL_ATTACHED),
+            false => path,
+        });
         env.extend(engines.map(|path| (ENGINES_KEY_VARIABLE.into(), path)));
         env.extend(
             set.into_iter()

@@ -9,6 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use robust_proto::{
+    ENGINES_KEY_VARIABLE, IDENTITY_VARIABLE, JOB_TOKEN_VARIABLE, ROUTER_KEY_VARIABLE,
+    ROUTER_VARIABLE,
+};
 use robust_shared::job::Job;
 use robust_shared::spare::{NEVER_READY, READY};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -88,10 +92,15 @@ impl Spare {
     /// The program, once it runs.
     fn program(&self) -> u32 {
         let said = |log: &str| log.split_once("here ")?.1.lines().next()?.parse().ok();
+        self.once(said)
+    }
+
+    /// What is found in the log, once it is there.
+    fn once<T>(&self, find: impl Fn(&str) -> Option<T>) -> T {
         let until = Instant::now() + DEADLINE;
         loop {
-            if let Some(pid) = said(&self.log()) {
-                return pid;
+            if let Some(found) = find(&self.log()) {
+                return found;
             }
             assert!(Instant::now() < until, "{}", self.log());
             std::thread::sleep(Duration::from_millis(5));
@@ -195,11 +204,12 @@ fn a_program_that_asks_for_its_rank_or_never_waits_says_that_none_like_it_will()
     let mut through = Spare::of("", 60.0);
     assert_eq!(through.code(), never, "{}", through.log());
 
-    let mut late = Spare::of("time.sleep(1000)\n", 0.5);
+    // Enough for it to say who it is.
+    let mut late = Spare::of("time.sleep(1000)\n", 5.0);
     assert_eq!(late.code(), never, "{}", late.log());
     let said = late.last_line();
     assert!(
-        said.contains("did not call it within 0.5 s (trainer.command.ready.timeout_s)"),
+        said.contains("did not call it within 5 s (trainer.command.ready.timeout_s)"),
         "{said}"
     );
     gone(late.program());
@@ -221,6 +231,33 @@ fn a_program_that_is_killed_while_it_waits_says_nothing_of_others() {
     );
 }
 
+/// The next one may do better: it got as far as it should.
+#[test]
+fn a_program_that_ends_by_itself_while_it_waits_says_nothing_of_others() {
+    let ends = "import threading\ndef ends():\n    while not os.path.exists('end'):\n        time.sleep(0.005)\n    os._exit(3)\n\
+                threading.Thread(target=ends).start()\n_spare.wait()\n";
+    let mut spare = Spare::of(ends, 60.0);
+    assert_eq!(spare.word(), READY, "{}", spare.log());
+    fs::write(spare.dir.path().join("end"), "").unwrap();
+    assert_eq!(spare.code(), Some(6), "{}", spare.log());
+    let said = spare.last_line();
+    assert!(
+        said.contains("the program that waited ended: ") && said.contains("code 3"),
+        "{said}"
+    );
+}
+
+/// Its death may be known later, and is waited for.
+#[test]
+fn the_end_of_the_daemon_is_seen_while_a_program_that_let_go_lives_on() {
+    let lets_go = "os.close(int(os.environ['ROBUST_SPARE']))\nprint('let go', flush=True)\ntime.sleep(1000)\n";
+    let mut spare = Spare::of(lets_go, 60.0);
+    spare.once(|log| log.contains("let go").then_some(()));
+    drop(spare.daemon.take());
+    assert_eq!(spare.code(), Some(0), "{}", spare.log());
+    gone(spare.program());
+}
+
 #[test]
 fn a_program_whose_file_was_changed_since_is_ended_for_one_that_reads_it_anew() {
     let mut spare = Spare::of("_spare.wait()\n", 60.0);
@@ -238,18 +275,56 @@ fn a_program_whose_file_was_changed_since_is_ended_for_one_that_reads_it_anew() 
 
 #[test]
 fn who_waits_has_no_token_no_key_and_no_socket_of_the_jobs() {
-    let spare = Spare::of("_spare.wait()\n", 60.0);
+    const SECRET: &str = "nobody-is-to-have-this";
+    let mut shim = Command::new(SHIM);
+    for name in [
+        ENGINES_KEY_VARIABLE,
+        ROUTER_VARIABLE,
+        ROUTER_KEY_VARIABLE,
+        JOB_TOKEN_VARIABLE,
+        IDENTITY_VARIABLE,
+    ] {
+        shim.env(name, SECRET);
+    }
+    let spare = Spare::by(shim, "_spare.wait()\n", 60.0);
     assert_eq!(spare.word(), READY, "{}", spare.log());
-    let environment = fs::read(format!("/proc/{}/environ", spare.program())).unwrap();
+    let program = spare.program();
+    let environment = fs::read(format!("/proc/{program}/environ")).unwrap();
     let environment = String::from_utf8_lossy(&environment);
+    assert!(!environment.contains(SECRET), "{environment:?}");
     let own = environment
         .split('\0')
         .filter(|one| one.starts_with("ROBUST_"));
-    let mut own: Vec<_> = own.filter_map(|one| one.split_once('=')).collect();
-    own.retain(|(_, value)| *value != "unknown until robustrl.attach()");
-    let names: Vec<_> = own.into_iter().map(|(name, _)| name).collect();
-    assert_eq!(names.len(), 2, "{names:?}");
-    assert!(names.contains(&"ROBUST_ENGINE_OF") && names.contains(&"ROBUST_SPARE"));
+    let own: Vec<_> = own.filter_map(|one| one.split_once('=')).collect();
+    // They are there, so that a program that asks for one of them early does not take another way.
+    let (later, known): (Vec<_>, Vec<_>) = own
+        .into_iter()
+        .partition(|(_, value)| *value == "unknown until robustrl.attach()");
+    for name in [
+        ENGINES_KEY_VARIABLE,
+        ROUTER_VARIABLE,
+        ROUTER_KEY_VARIABLE,
+        "ROBUST_SHM",
+    ] {
+        assert!(later.iter().any(|(of, _)| *of == name), "{name}: {later:?}");
+    }
+    let value = |name: &str| {
+        known
+            .iter()
+            .find(|(of, _)| *of == name)
+            .map(|(_, value)| *value)
+    };
+    assert_eq!(known.len(), 2, "{known:?}");
+    assert!(value("ROBUST_ENGINE_OF").is_some(), "{known:?}");
+    // Nor does it hold anything that it could ask with, but what it waits on.
+    let waits_on: u32 = value("ROBUST_SPARE").unwrap().parse().unwrap();
+    let numbers = fs::read_dir(format!("/proc/{program}/fd")).unwrap();
+    let numbers = numbers.map(|entry| entry.unwrap().file_name());
+    let mut numbers: Vec<u32> = numbers
+        .map(|n| n.to_str().unwrap().parse().unwrap())
+        .collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, [0, 1, 2, waits_on]);
 }
 
 /// Root sees everything: it plays a user who is not root.

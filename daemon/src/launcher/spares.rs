@@ -18,13 +18,16 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socke
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::io;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How long a spare may take to answer that it is a life: long for one that gets little of a processor, as a start would,
 /// which follows then; one that hangs costs a restart no more than this.
 const ANSWERS: Duration = Duration::from_millis(500);
-/// Ends in a row of spares of a kind that were never ready, after which no more are started.
+/// Failures in a row of spares of a kind, after which no more are started.
 const FAILURES: u32 = 3;
+/// A spare that waited so long and ends has not failed. One that ends earlier, by itself or for want of memory, would be
+/// followed by another start after another, beside those who train.
+const STEADY: Duration = Duration::from_secs(5 * 60);
 /// In the watching thread's data it tells spares from lives, whose numbers come nowhere near.
 const SPARE: u64 = 1 << 63;
 /// The name of a spare's control group begins with this.
@@ -80,7 +83,18 @@ pub(super) struct Spare {
     pub process: Running,
     pub group: Option<Group>,
     socket: OwnedFd,
-    ready: bool,
+    begun: Instant,
+    /// Since when it has been seen to have done all that it can.
+    ready: Option<Instant>,
+}
+
+/// What went wrong with spares of a kind.
+struct Failures {
+    parked: Parked,
+    /// How often in a row.
+    times: u32,
+    /// When it did last.
+    last: Instant,
 }
 
 /// Why a spare is not the life that it was to be.
@@ -106,8 +120,7 @@ pub(super) struct Spares {
     parked: Vec<Spare>,
     /// Killed, and not yet reaped.
     ending: Vec<Spare>,
-    /// Ends in a row of those that were never ready.
-    failed: Vec<(Parked, u32)>,
+    failed: Vec<Failures>,
     started: u64,
     /// How often all were ended.
     round: u64,
@@ -115,8 +128,8 @@ pub(super) struct Spares {
 
 /// What becomes of the watching thread's word that a process ended.
 pub(super) enum SpareEnd {
-    /// It was one that waited: how often in a row those like it ended without being ready.
-    Waiting(Spare, u32),
+    /// It was one that waited: how often in a row those like it failed, where its end is one more failure.
+    Waiting(Spare, Option<u32>),
     /// It said that none like it will ever be ready.
     Never(Spare),
     /// It was killed from here, or says what is known.
@@ -161,8 +174,8 @@ impl Spares {
 
     /// Whether no more of a kind are started.
     fn is_hopeless(&self, parked: &Parked) -> bool {
-        let fails = |(of, times): &(Parked, u32)| of == parked && *times >= FAILURES;
-        self.failed.iter().any(fails)
+        let failed = self.failed.iter().find(|failed| failed.parked == *parked);
+        failed.is_some_and(|failed| failed.times >= FAILURES)
     }
 
     /// Whether there are as many of each of these as can be had, and no others.
@@ -194,8 +207,8 @@ impl Spares {
             }
         }
         self.parked = kept;
-        let is_wanted = |(of, _): &(Parked, u32)| wanted.iter().any(|(wanted, _)| wanted == of);
-        self.failed.retain(is_wanted);
+        let is_wanted = |of: &Parked| wanted.iter().any(|(wanted, _)| wanted == of);
+        self.failed.retain(|failed| is_wanted(&failed.parked));
     }
 
     /// Kills one that nobody has any more; it is reaped when the kernel says so.
@@ -209,52 +222,73 @@ impl Spares {
     pub fn take(&mut self, parked: &Parked) -> Option<Spare> {
         let fits = |spare: &mut Spare| spare.parked == *parked && spare.is_ready();
         let at = self.parked.iter_mut().position(fits)?;
-        self.failed.retain(|(of, _)| of != parked);
+        self.forgive(parked);
         Some(self.parked.swap_remove(at))
     }
 
-    /// The one of this number has ended; none where it was made a life meanwhile.
-    pub fn ended(&mut self, number: u64) -> Option<SpareEnd> {
+    /// The one of this number ended then; none where it was made a life meanwhile.
+    pub fn ended(&mut self, number: u64, at: Instant) -> Option<SpareEnd> {
         let is = |spare: &Spare| spare.number == number;
-        if let Some(at) = self.ending.iter().position(is) {
-            return Some(SpareEnd::Killed(self.ending.swap_remove(at)));
+        if let Some(place) = self.ending.iter().position(is) {
+            return Some(SpareEnd::Killed(self.ending.swap_remove(place)));
         }
-        let at = self.parked.iter().position(is)?;
-        let mut spare = self.parked.swap_remove(at);
+        let place = self.parked.iter().position(is)?;
+        let mut spare = self.parked.swap_remove(place);
         if spare.says_never() {
             let known = self.is_hopeless(&spare.parked);
-            self.fail(&spare.parked, FAILURES);
+            self.fail(&spare.parked, FAILURES, at);
             return Some(match known {
                 // Another one said so before.
                 true => SpareEnd::Killed(spare),
                 false => SpareEnd::Never(spare),
             });
         }
-        if spare.is_ready() {
-            self.failed.retain(|(of, _)| *of != spare.parked);
-            return Some(SpareEnd::Waiting(spare, 0));
-        }
-        let times = self.failed(&spare.parked);
+        let times = match spare.ready_since() {
+            Some(since) if at.saturating_duration_since(since) > STEADY => {
+                self.forgive(&spare.parked);
+                None
+            }
+            // A file that was changed ends the spares of all ranks at once, and is one failure.
+            Some(_) if self.has_failed_since(&spare) => None,
+            _ => Some(self.failed(&spare.parked, at)),
+        };
         Some(SpareEnd::Waiting(spare, times))
     }
 
-    /// One like this was never ready: how many that were in a row.
-    pub fn failed(&mut self, parked: &Parked) -> u32 {
-        self.fail(parked, 1)
+    /// Whether one like it failed while it was there.
+    fn has_failed_since(&self, spare: &Spare) -> bool {
+        let mut like = self.failed.iter().filter(|of| of.parked == spare.parked);
+        like.any(|failed| failed.last >= spare.begun)
     }
 
-    fn fail(&mut self, parked: &Parked, more: u32) -> u32 {
-        if let Some((_, times)) = self.failed.iter_mut().find(|(of, _)| of == parked) {
-            *times = times.saturating_add(more);
-            return *times;
+    /// One like this failed: how many did in a row.
+    pub fn failed(&mut self, parked: &Parked, at: Instant) -> u32 {
+        self.fail(parked, 1, at)
+    }
+
+    fn fail(&mut self, parked: &Parked, more: u32, at: Instant) -> u32 {
+        if let Some(failed) = self.failed.iter_mut().find(|of| of.parked == *parked) {
+            failed.times = failed.times.saturating_add(more);
+            failed.last = at;
+            return failed.times;
         }
-        self.failed.push((parked.clone(), more));
+        self.failed.push(Failures {
+            parked: parked.clone(),
+            times: more,
+            last: at,
+        });
         more
     }
 
-    /// Whether no more are started of a kind whose spares ended so often.
-    pub fn is_given_up(times: u32) -> bool {
-        times >= FAILURES
+    /// One like this was as it should be. A kind that was given up stays so until the job file is changed.
+    fn forgive(&mut self, parked: &Parked) {
+        let stays = |failed: &Failures| failed.parked != *parked || failed.times >= FAILURES;
+        self.failed.retain(stays);
+    }
+
+    /// Whether it is with this failure in a row that no more of a kind are started.
+    pub fn is_last(times: u32) -> bool {
+        times == FAILURES
     }
 
     /// Those that wait.
@@ -303,7 +337,8 @@ impl Spare {
             process,
             group,
             socket,
-            ready: false,
+            begun: Instant::now(),
+            ready: None,
         }
     }
 
@@ -316,11 +351,15 @@ impl Spare {
     }
 
     fn is_ready(&mut self) -> bool {
+        self.ready_since().is_some()
+    }
+
+    fn ready_since(&mut self) -> Option<Instant> {
         let mut word = [0u8; 16];
-        if !self.ready
+        if self.ready.is_none()
             && let Ok((_, read)) = recv(&self.socket, &mut word, RecvFlags::DONTWAIT)
         {
-            self.ready = &word[..read] == READY;
+            self.ready = (&word[..read] == READY).then(Instant::now);
         }
         self.ready
     }
@@ -390,4 +429,108 @@ pub(super) fn sockets() -> Result<(OwnedFd, OwnedFd), SpawnError> {
         program: "a spare".to_owned(),
         source: source.into(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use rustix::net::{SendFlags, send};
+    use rustix::process::{PidfdFlags, pidfd_open};
+    use std::process::{Child, Command};
+
+    fn kind() -> Parked {
+        Parked {
+            role: Role::Trainer,
+            argv: vec!["true".to_owned()],
+            passed: Passed::default(),
+            env: Vec::new(),
+            log_path: PathBuf::new(),
+            limits: None,
+        }
+    }
+
+    /// Spares that said that they are ready, by numbers from this one on, and their processes.
+    fn ready(spares: &mut Spares, first: u64, count: u64) -> Vec<Child> {
+        let numbers = first..first + count;
+        let start = |number| {
+            let child = Command::new("true").spawn().unwrap();
+            let pid = Pid::from_child(&child);
+            let begun = Begun {
+                pidfd: pidfd_open(pid, PidfdFlags::empty()).unwrap(),
+                pid,
+                process: Running {
+                    pid: child.id(),
+                    start_time: 0,
+                },
+                group: None,
+            };
+            let (ours, its) = sockets().unwrap();
+            send(&its, READY, SendFlags::empty()).unwrap();
+            let mut spare = Spare::new(number, kind(), begun, ours);
+            assert!(spare.is_ready());
+            spares.add(spare);
+            child
+        };
+        numbers.map(start).collect()
+    }
+
+    /// How many failures in a row the end of this one makes, where it is one.
+    fn failures(spares: &mut Spares, number: u64, at: Instant) -> Option<u32> {
+        match spares.ended(number, at).unwrap() {
+            SpareEnd::Waiting(_, times) => times,
+            SpareEnd::Never(_) | SpareEnd::Killed(_) => Some(u32::MAX),
+        }
+    }
+
+    fn reap(children: Vec<Child>) {
+        for mut child in children {
+            child.wait().unwrap();
+        }
+    }
+
+    #[test]
+    fn spares_that_end_soon_after_they_were_ready_are_given_up_and_those_that_waited_long_are_not()
+    {
+        let mut spares = Spares::default();
+        let children = ready(&mut spares, 1, 1);
+        let later = Instant::now() + STEADY + Duration::from_secs(1);
+        assert_eq!(failures(&mut spares, 1, later), None);
+        reap(children);
+        for number in 2..5 {
+            assert_eq!(spares.missing(&kind(), 1), 1, "another one is started");
+            let children = ready(&mut spares, number, 1);
+            let times = failures(&mut spares, number, Instant::now()).unwrap();
+            assert_eq!(u64::from(times), number - 1);
+            assert_eq!(Spares::is_last(times), number == 4);
+            reap(children);
+        }
+        assert_eq!(spares.missing(&kind(), 1), 0);
+    }
+
+    #[test]
+    fn one_change_that_ends_the_spares_of_all_ranks_is_one_failure() {
+        let mut spares = Spares::default();
+        let children = ready(&mut spares, 1, 4);
+        let all = [1, 2, 3, 4].map(|number| failures(&mut spares, number, Instant::now()));
+        assert_eq!(all, [Some(1), None, None, None]);
+        assert_eq!(spares.missing(&kind(), 4), 4);
+        reap(children);
+    }
+
+    #[test]
+    fn a_kind_that_was_given_up_is_not_started_again_because_one_of_it_was_ready() {
+        let mut spares = Spares::default();
+        let children = ready(&mut spares, 1, 2);
+        spares.fail(&kind(), FAILURES, Instant::now());
+        assert!(spares.take(&kind()).is_some(), "it is used all the same");
+        let later = Instant::now() + STEADY + Duration::from_secs(1);
+        let left = spares.parked[0].number;
+        assert_eq!(failures(&mut spares, left, later), None);
+        assert_eq!(spares.missing(&kind(), 2), 0);
+        // Another revision of the job file.
+        spares.end_others(&[]);
+        assert_eq!(spares.missing(&kind(), 2), 2);
+        reap(children);
+    }
 }

@@ -63,7 +63,8 @@ pub(super) enum Lacking {
 /// How a node starts to sample; deferred until a job says how often.
 pub(super) type StartTelemetry = Box<dyn FnOnce(Duration) -> std::io::Result<Telemetry> + Send>;
 
-/// A leader's greeting, its life of the job and its term, which is answered when nothing of another job runs here.
+/// A leader's greeting, its life of the job and its term, which is answered when nothing of another job runs here, and
+/// nothing is being started.
 type Greeted = (
     (String, u64),
     oneshot::Sender<Result<Standing, EarlierTerm>>,
@@ -103,7 +104,7 @@ pub(super) struct Actor {
     /// Ends that no leader was told of, and those told to one that has not answered yet.
     ended: Vec<v1::RoleExited>,
     told: Vec<v1::RoleExited>,
-    /// A leader that waits for roles of another run to end.
+    /// A leader that waits for roles of another run to end, and for starts to come to their end.
     greeted: Option<Greeted>,
     advertise: Option<IpAddr>,
     grace: Duration,
@@ -286,7 +287,8 @@ impl Actor {
     }
 
     pub(super) fn answer_greeting(&mut self) {
-        if self.running_of_another_run() {
+        // What becomes of a start could be told to nobody until the leader is joined: the answer says what has become.
+        if self.running_of_another_run() || !self.starting.is_empty() {
             return;
         }
         let Some(((run, epoch), answer)) = self.greeted.take() else {
@@ -308,7 +310,7 @@ impl Actor {
         self.told.append(&mut self.ended);
         let standing = Standing {
             identity: self.memory.identity.clone(),
-            running: self.running().collect(),
+            running: self.memory.started.keys().copied().collect(),
             ended: self.told.clone(),
             held: self.held.list(),
         };

@@ -1,7 +1,8 @@
 //! Where trainer snapshots live: memory that outlives the trainer's processes.
 use super::{StateDirError, make_private_dir, remove_folder};
-use robust_tree::{ENGINE_VARIABLE, leftovers, sweep};
+use robust_tree::{ENGINE_VARIABLE, WAITED_FILE, leftovers, sweep};
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -79,6 +80,10 @@ pub fn give_back(snapshots: &Path) -> Result<(), StateDirError> {
         .filter(|path| path.is_dir())
     {
         end_processes(folder.as_os_str());
+        // A program that waited before it was this instance's keeps the mark that it had then.
+        if let Ok(mark) = std::fs::read(folder.join(WAITED_FILE)) {
+            end_processes(OsStr::from_bytes(&mark));
+        }
         match sweep(&folder) {
             Ok(swept) if !swept.removed.is_empty() => tracing::info!(
                 files = swept.removed.len(),
@@ -113,6 +118,40 @@ fn end_processes(owner: &OsStr) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn the_end_of_the_job_ends_what_is_left_of_a_program_that_was_a_spare_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let snapshots = dir.path().join("robust-snapshots");
+        let folder = snapshots.join("engine-trainer-0");
+        std::fs::create_dir_all(&folder).unwrap();
+        let mark = snapshots.join("spare-trainer-7-8");
+        std::fs::write(folder.join(WAITED_FILE), mark.as_os_str().as_bytes()).unwrap();
+        let left = |owner: &Path| {
+            let mut command = Command::new("sleep");
+            command.arg("600").env(ENGINE_VARIABLE, owner);
+            command.stdin(Stdio::null()).spawn().unwrap()
+        };
+        let children = [left(&folder), left(&mark)];
+        // Between fork and exec they have this test's environment.
+        let is_seen = |owner: &Path| leftovers(&[(ENGINE_VARIABLE, owner.as_os_str())]).len() == 1;
+        let until = Instant::now() + Duration::from_secs(20);
+        while !(is_seen(&folder) && is_seen(&mark)) {
+            assert!(Instant::now() < until, "both run within 20 s");
+            std::thread::sleep(LOOK);
+        }
+        give_back(&snapshots).unwrap();
+        for mut child in children {
+            // It was waited for until none of them was left.
+            let ended = child.try_wait().unwrap();
+            let _ = child.kill();
+            let _ = child.wait();
+            assert_eq!(ended.and_then(|status| status.signal()), Some(9));
+        }
+        assert!(!snapshots.exists());
+    }
 
     #[test]
     fn on_a_disk_snapshots_of_before_the_machine_was_started_anew_are_gone() {

@@ -1,11 +1,11 @@
 //! What is said to a process that waits, with a descriptor beside it.
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::BorrowedFd;
-use rustix::io::retry_on_intr;
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Room for the word that is answered; a longer one is another word.
 const WORD: usize = 16;
@@ -40,14 +40,9 @@ pub fn hand_over(
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     sendmsg(socket, &[IoSlice::new(text)], &mut ancillary, flags)
         .map_err(|error| NotTold::Gone(error.into()))?;
-    let mut ready = [PollFd::new(&socket, PollFlags::IN)];
-    let wait = Timespec {
-        tv_sec: within.as_secs().try_into().unwrap_or(i64::MAX),
-        tv_nsec: within.subsec_nanos().into(),
-    };
-    match retry_on_intr(|| poll(&mut ready, Some(&wait))) {
-        Ok(0) => return Err(NotTold::Silent(within)),
-        Ok(_) => {}
+    match says(socket, within) {
+        Ok(true) => {}
+        Ok(false) => return Err(NotTold::Silent(within)),
         Err(error) => return Err(NotTold::Untold(error.into())),
     }
     let mut word = [0u8; WORD];
@@ -55,6 +50,20 @@ pub fn hand_over(
         Ok((_, read)) if word.get(..read) == Some(answer) => Ok(()),
         Ok(_) => Err(NotTold::Gone(io::ErrorKind::UnexpectedEof.into())),
         Err(error) => Err(NotTold::Gone(error.into())),
+    }
+}
+
+/// Whether there is something to be read within this time, however many signals come meanwhile.
+fn says(socket: BorrowedFd<'_>, within: Duration) -> Result<bool, Errno> {
+    let begun = Instant::now();
+    let mut ready = [PollFd::new(&socket, PollFlags::IN)];
+    loop {
+        let left = within.saturating_sub(begun.elapsed());
+        let wait = Timespec::try_from(left).unwrap_or_default();
+        match poll(&mut ready, Some(&wait)) {
+            Err(Errno::INTR) => {}
+            answered => return Ok(answered? > 0),
+        }
     }
 }
 

@@ -11,6 +11,10 @@ use std::os::unix::ffi::OsStrExt;
 /// instance in shared memory.
 pub const ENGINE_VARIABLE: &str = "ROBUST_ENGINE_OF";
 
+/// In the folder of an instance the file with the mark of a program that waited before it was that instance's: its
+/// processes have that one under [`ENGINE_VARIABLE`], and not the instance's folder.
+pub const WAITED_FILE: &str = "waited";
+
 /// A living process that belongs to somebody who may be dead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leftover {

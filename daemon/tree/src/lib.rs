@@ -48,7 +48,7 @@ pub use group::{
 };
 pub use handed::{NotTold, hand_over};
 pub use hidden::{Hidden, NotHidden, User, UserError};
-pub use leftovers::{ENGINE_VARIABLE, Leftover, leftovers};
+pub use leftovers::{ENGINE_VARIABLE, Leftover, WAITED_FILE, leftovers};
 pub use netns::{Namespace, Way};
 pub use permitted::{NotPermitted, permitted};
 pub use policy::{How, Policy};

@@ -18,6 +18,7 @@ from ._wire import Refused
 
 VARIABLE = "ROBUST_SPARE"
 _MOST_BYTES = 128 << 10
+_ELSEWHERE = "robustrl: a spare's program is to call attach() in the process that was started, before it starts others"
 _DRIVER = "libcuda.so.1"
 _NOT_INITIALIZED = 3
 """``CUDA_ERROR_NOT_INITIALIZED`` of ``cuda.h``."""
@@ -38,17 +39,33 @@ def wait() -> None:
     try:
         shim = socket.socket(fileno=int(number))
     except (OSError, ValueError) as error:
-        raise Refused("robustrl: a spare's program is to call attach() in the process that was started, before it starts others") from error
+        raise Refused(_ELSEWHERE) from error
+    if (shim.family, shim.type) != (socket.AF_UNIX, socket.SOCK_SEQPACKET):
+        # Something of the program's own that has that number here: it stays open.
+        shim.detach()
+        raise Refused(_ELSEWHERE)
     with shim:
         shim.set_inheritable(False)
+        handed = _handed(shim)
+    if handed is None:
+        raise SystemExit(0)
+    told, log = handed
+    _log_to(log)
+    os.environ.update(json.loads(told)["env"])
+
+
+def _handed(shim: socket.socket) -> tuple[bytes, int] | None:
+    """What makes this program a rank, and the rank's log. None where the shim is gone, or has another program started
+    since this one answered too late: that one is the rank then, and this one is to do nothing as it."""
+    try:
         shim.send(b"ready")
         told, log = _receive(shim)
         if not told or log is None:
-            # The shim is gone, and this program with it in a moment.
-            raise SystemExit(0)
-        _log_to(log)
-        os.environ.update(json.loads(told)["env"])
+            return None
         shim.send(b"taken")
+        return (told, log) if shim.recv(16) == b"go" else None
+    except ConnectionError:
+        return None
 
 
 def _receive(shim: socket.socket) -> tuple[bytes, int | None]:

@@ -179,7 +179,9 @@ impl Command {
 /// A gang that is not the first one of its job.
 const LATER: u64 = 2;
 
-/// Whether a program from which `has` is hidden sees all that one sees from which `wanted` is, and no more of the rest.
+/// Whether a program from which `has` is hidden sees all that one sees from which `wanted` is, and the same is covered. It
+/// may see more of what is kept: one that waited to be any of the ranks goes on seeing the folders of all of them, which
+/// are programs of the same job and the same user.
 fn sees_as_much(has: Option<&Hidden>, wanted: Option<&Hidden>) -> bool {
     match (has, wanted) {
         (None, None) => true,
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_sees_less_or_more_than_the_rank_would_is_not_made_that_rank() {
+    fn a_program_that_does_not_see_what_the_rank_would_is_not_made_that_rank() {
         let hidden = |kept: &[&str]| Hidden {
             covered: vec!["/state".into()],
             kept: kept.iter().map(PathBuf::from).collect(),

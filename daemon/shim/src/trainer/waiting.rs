@@ -8,13 +8,16 @@
 //!     │ Handed: it is trainer-0 ► │ attaches, learns who its fellows are   │
 //!     │ ◄──────────────── TAKEN   │ Handed: its environment, and the log ► │ attach() goes on
 //!     │                           │ ◄─────────────────────────────── TAKEN │
+//!     │                           │ GO, if that was in time ─────────────► │
 //! ```
-//! Until it is told it has nothing of the job's: no token, no key, no socket, no place in a gang, and no device. The
+//! Until it is told it has nothing of the job's: no token, no key, no socket and no place in a gang. Devices are not
+//! hidden from it, which one it will have being unknown: one that used a device before is ended in `attach()`. The
 //! program and all that it starts are watched from its first moment. They end with this process, and this process ends
 //! with the daemon, while the program still imports too.
 //!
-//! A program that ended by itself, or that does not wait within the time that a start may take, says that none like it
-//! will: no other is started before the job file changes. One that was killed says nothing of the kind.
+//! A program that ended by itself before it waited, or that does not wait within the time that a start may take, says
+//! that none like it will: no other is started before the job file changes. One that was killed, or ended while it
+//! waited, says nothing of the kind.
 
 use std::fmt::Display;
 use std::fs;
@@ -26,18 +29,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
+use robust_proto::{ROUTER_KEY_VARIABLE, ROUTER_VARIABLE};
 use robust_role::{RoleArgs, spare};
 use robust_shared::ids::{InstanceId, Role};
 use robust_shared::job::{Job, TrainerCommand};
-use robust_shared::spare::{MOST_BYTES, READY, TAKEN};
+use robust_shared::spare::{GO, MOST_BYTES, READY, TAKEN};
 use robust_tree::{Child, Died, How, Policy, Tree, hand_over};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{retry_on_intr, write};
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
+};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use crate::error::ShimError;
-use crate::gang;
+use crate::gang::{self, UNTIL_ATTACHED};
 use crate::home::Home;
 use crate::hosted::Hosted;
 use crate::log;
@@ -50,8 +56,9 @@ const VARIABLE: &str = "ROBUST_SPARE";
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long a program may take to answer that it goes on: it only waits for that.
 const ANSWERS: Duration = Duration::from_secs(2);
-/// How long the word of a death may take that the end of its socket foretold.
-const DIES: Duration = Duration::from_secs(1);
+/// How long the word of a death may take that the end of its socket foretold: where the machine has no processor left,
+/// the thread that watches gets none either.
+const DIES: Duration = Duration::from_secs(10);
 
 /// What robustd starts a spare with.
 #[derive(Debug, Args)]
@@ -73,6 +80,14 @@ pub struct SpareArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Kind {
     Trainer,
+}
+
+impl Kind {
+    fn role(self) -> Role {
+        match self {
+            Self::Trainer => Role::Trainer,
+        }
+    }
 }
 
 /// A program that waits.
@@ -99,10 +114,9 @@ struct Heard {
 /// Starts the program, and waits until this process is to be a life: its command line, and the program. None where this
 /// process is to end instead, without a reason against others like it.
 pub fn stand_by(args: &SpareArgs) -> Result<Option<(Vec<String>, Waiting)>, ShimError> {
-    // The only one there is.
-    let Kind::Trainer = args.role;
     let job = RoleArgs::read_job(&args.job)?;
     let command = job.trainer.command.as_ref().ok_or(ShimError::NoTrainer)?;
+    // The daemon starts no other. One that is to run as another user would run here as this one.
     if !command.can_wait() {
         let reason = "trainer.command starts no program that waits in robustrl.attach()";
         return Err(ShimError::NeverReady(reason.to_owned()));
@@ -121,13 +135,15 @@ impl Waiting {
         let kind = SocketType::SEQPACKET;
         let pair = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
         let (socket, its) = pair.map_err(not_held)?;
-        let home = Home::of(&args.snapshot_dir, &mark());
+        let role = args.role.role();
+        let home = Home::of(&args.snapshot_dir, &mark(role));
         let mut variables = gang::of_waiting(&job.job.name);
+        // A rank has those that this process has.
+        let of_router = [ROUTER_VARIABLE, ROUTER_KEY_VARIABLE].into_iter();
+        let of_router = of_router.filter(|name| std::env::var_os(name).is_some());
+        variables.extend(of_router.map(|name| (name.into(), UNTIL_ATTACHED.into())));
         variables.insert(VARIABLE.into(), its.as_raw_fd().to_string().into());
-        let folder = |index| {
-            let role = Role::Trainer;
-            folder_of(&args.state_dir, InstanceId { role, index })
-        };
+        let folder = |index| folder_of(&args.state_dir, InstanceId { role, index });
         let folders = (0..job.trainer.ranks).map(folder);
         let folders = folders.collect::<Result<Vec<_>, StartError>>()?;
         let around = (args.state_dir.as_path(), args.snapshot_dir.as_path());
@@ -160,13 +176,13 @@ impl Waiting {
                 // It says nothing before it is told that all is ready.
                 return Ok(false);
             }
-            self.still_lives()?;
+            self.still_lives(false)?;
             if heard.program {
                 let mut word = [0u8; 16];
                 let read = recv(&self.socket, &mut word, RecvFlags::DONTWAIT);
                 return match read {
                     Ok((_, read)) if word.get(..read) == Some(READY) => Ok(true),
-                    _ => Err(self.let_go()),
+                    _ => self.let_go(false),
                 };
             }
             if begun.elapsed() >= limit {
@@ -183,9 +199,9 @@ impl Waiting {
     fn is_wanted(&mut self) -> Result<bool, ShimError> {
         loop {
             let heard = self.hear(LOOK_EVERY).map_err(not_held)?;
-            self.still_lives()?;
+            self.still_lives(true)?;
             if heard.program {
-                return Err(self.let_go());
+                return self.let_go(true);
             }
             if let Some(changed) = self.files.changed() {
                 tracing::info!("ends: {} was changed", changed.display());
@@ -205,34 +221,36 @@ impl Waiting {
             PollFd::new(&self.socket, PollFlags::IN),
             PollFd::new(&self.bell, PollFlags::IN),
         ];
-        let wait = Timespec {
-            tv_sec: within.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: within.subsec_nanos().into(),
-        };
+        let wait = Timespec::try_from(within).unwrap_or_default();
         retry_on_intr(|| poll(&mut all, Some(&wait)))?;
         let [daemon, program, _] = all.map(|one| !one.revents().is_empty());
         Ok(Heard { daemon, program })
     }
 
-    fn still_lives(&mut self) -> Result<(), ShimError> {
+    /// An error where it ended, which `waits` or did not come to that.
+    fn still_lives(&mut self, waits: bool) -> Result<(), ShimError> {
         match self.died.try_recv() {
-            Ok(death) => Err(ended(&death)),
+            Ok(death) => Err(ended(&death, waits)),
             Err(_) => Ok(()),
         }
     }
 
-    /// Why it does not wait any more: mostly for it just died.
-    fn let_go(&mut self) -> ShimError {
-        let mut bell = [PollFd::new(&self.bell, PollFlags::IN)];
-        let wait = Timespec {
-            tv_sec: DIES.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: 0,
-        };
-        let _ = retry_on_intr(|| poll(&mut bell, Some(&wait)));
+    /// Why it does not wait any more: mostly for it just died. False where the daemon ended before that is known.
+    fn let_go(&mut self, waits: bool) -> Result<bool, ShimError> {
+        let stdin = io::stdin();
+        let mut all = [
+            PollFd::new(&stdin, PollFlags::IN),
+            PollFd::new(&self.bell, PollFlags::IN),
+        ];
+        let wait = Timespec::try_from(DIES).unwrap_or_default();
+        retry_on_intr(|| poll(&mut all, Some(&wait))).map_err(not_held)?;
+        let [daemon, _] = all.map(|one| !one.revents().is_empty());
+        self.still_lives(waits)?;
         let lives = "the program let go of what it was to wait on, or said something else";
-        match self.still_lives() {
-            Err(ended) => ended,
-            Ok(()) => ShimError::NeverReady(lives.to_owned()),
+        match (waits, daemon) {
+            (false, true) => Ok(false),
+            (false, false) => Err(ShimError::NeverReady(lives.to_owned())),
+            (true, _) => Err(ShimError::Engine(lives.to_owned())),
         }
     }
 
@@ -281,7 +299,11 @@ impl Waiting {
         // The life's log by now.
         let log = io::stderr();
         hand_over(self.socket.as_fd(), &text, log.as_fd(), TAKEN, ANSWERS)
-            .map_err(|error| error.to_string())
+            .map_err(|error| error.to_string())?;
+        // One that answers later hears the end instead, and asks nothing of this rank, whose program is another one.
+        send(&self.socket, GO, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
+            .map_err(|error| format!("it is gone: {error}"))?;
+        Ok(())
     }
 }
 
@@ -306,15 +328,15 @@ fn watch(child: Child) -> Result<Watched, ShimError> {
     Ok(Watched { tree, died, bell })
 }
 
-/// The end of a program before it was told which rank it is: one that ended by itself will do so again.
-fn ended(death: &Died) -> ShimError {
+/// The end of a program before it was told which rank it is: one that ended by itself before it waited will do so again.
+fn ended(death: &Died, waits: bool) -> ShimError {
     let told = log::last_exception().or_else(log::last_uncaught);
     let reason = match told.or_else(log::last_line) {
         Some(line) => format!("{death}: {line}"),
         None => death.to_string(),
     };
     match death.how {
-        How::Exit(_) if death.leader => ShimError::NeverReady(format!(
+        How::Exit(_) if death.leader && !waits => ShimError::NeverReady(format!(
             "the program does not wait in robustrl.attach(): {reason}"
         )),
         _ => ShimError::Engine(format!("the program that waited ended: {reason}")),
@@ -327,10 +349,10 @@ fn not_held(error: impl Display) -> ShimError {
 }
 
 /// Names a spare among all of this machine.
-fn mark() -> String {
+fn mark(role: Role) -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let now_us = since.map_or(0, |since| since.as_micros());
-    format!("spare-trainer-{}-{now_us}", std::process::id())
+    format!("spare-{role}-{}-{now_us}", std::process::id())
 }
 
 /// The files that a command line names, as they were.

@@ -65,7 +65,7 @@ impl Shared {
             spares.next()
         };
         if let Err(error) = self.begin_spare((number, round), parked) {
-            let times = self.spares().failed(parked);
+            let times = self.spares().failed(parked, Instant::now());
             tracing::warn!("a spare for {} is not started: {error}", parked.role.name());
             say_given_up(parked, times);
         }
@@ -183,27 +183,24 @@ impl Shared {
     }
 
     pub(super) fn on_spare_end(&self, number: u64, at: Instant) {
-        let ended = self.spares().ended(number);
-        let (spare, times) = match ended {
+        let ended = self.spares().ended(number, at);
+        let spare = match ended {
             // It was made a life meanwhile: its end is told again, as that life's.
             None => return,
-            Some(SpareEnd::Killed(spare)) => (spare, None),
-            Some(SpareEnd::Waiting(spare, times)) => (spare, Some(times)),
+            Some(SpareEnd::Killed(spare)) => spare,
+            Some(SpareEnd::Waiting(spare, times)) => {
+                say_ended(&spare, times);
+                spare
+            }
             Some(SpareEnd::Never(spare)) => {
                 say_never(&spare.parked);
-                (spare, None)
+                spare
             }
         };
         let _ = epoll::delete(&self.epoll, &spare.pidfd);
         // As long as its zombie stands, its id names this group and no other.
         let _ = kill_process_group(spare.pid, Signal::KILL);
         let _ = waitid(WaitId::PidFd(spare.pidfd.as_fd()), WaitIdOptions::EXITED);
-        if let Some(times) = times {
-            let (role, log) = (spare.parked.role.name(), spare.parked.log_path.display());
-            let pid = spare.process.pid;
-            tracing::warn!("a spare for {role}, process {pid}, ended: {log} says why");
-            say_given_up(&spare.parked, times);
-        }
         if let Some(group) = spare.group {
             self.groups.end(group, at);
         }
@@ -212,6 +209,15 @@ impl Shared {
 
 fn untaken<T>(spare: Spare, why: NotTaken) -> Result<T, Box<(Spare, NotTaken)>> {
     Err(Box::new((spare, why)))
+}
+
+fn say_ended(spare: &Spare, times: Option<u32>) {
+    let (role, log) = (spare.parked.role.name(), spare.parked.log_path.display());
+    let pid = spare.process.pid;
+    tracing::warn!("a spare for {role}, process {pid}, ended: {log} says why");
+    if let Some(times) = times {
+        say_given_up(&spare.parked, times);
+    }
 }
 
 /// The last words of such a spare say why.
@@ -230,8 +236,11 @@ fn say_never(parked: &Parked) {
 }
 
 fn say_given_up(parked: &Parked, times: u32) {
-    if Spares::is_given_up(times) {
-        let role = parked.role.name();
-        tracing::warn!("{times} spares for {role} in a row did not come up: no more are started");
+    if Spares::is_last(times) {
+        let (role, log) = (parked.role.name(), parked.log_path.display());
+        tracing::warn!(
+            "{times} spares for {role} in a row did not come up, or ended soon after that: none is started any more until \
+             the job file is changed ({log})"
+        );
     }
 }
