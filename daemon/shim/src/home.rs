@@ -176,24 +176,27 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use std::os::unix::process::CommandExt;
-    use std::process::{Command, Stdio};
+    use std::process::{Child, Command, Stdio};
 
-    #[test]
-    fn what_an_earlier_engine_left_running_is_ended_before_the_next_starts() {
-        let dir = tempfile::tempdir().unwrap();
-        let home = Home::of(dir.path(), "engine-rollout-0");
-        let mut orphan = Command::new("sleep")
-            .arg("600")
-            .env(ENGINE_VARIABLE, home.owner())
-            .process_group(0)
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap();
+    /// A process of that owner, once this home finds it.
+    fn left_of(home: &Home, owner: &OsStr) -> Child {
+        let mut command = Command::new("sleep");
+        command.arg("600").env(ENGINE_VARIABLE, owner);
+        command.process_group(0).stdin(Stdio::null());
+        let orphan = command.spawn().unwrap();
         let until = Instant::now() + Duration::from_secs(10);
         while home.left().is_empty() && Instant::now() < until {
             // Between fork and exec it has this test's environment.
             std::thread::sleep(LOOK);
         }
+        orphan
+    }
+
+    #[test]
+    fn what_an_earlier_engine_left_running_is_ended_before_the_next_starts() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::of(dir.path(), "engine-rollout-0");
+        let mut orphan = left_of(&home, home.owner());
         assert_eq!(home.left().len(), 1);
         let waited = std::thread::spawn(move || orphan.wait().unwrap());
         home.take().unwrap();
@@ -208,18 +211,7 @@ mod tests {
         let spare = Home::of(dir.path(), "spare-7");
         home.take().unwrap();
         home.note_waited(spare.owner()).unwrap();
-        let mut orphan = Command::new("sleep")
-            .arg("600")
-            .env(ENGINE_VARIABLE, spare.owner())
-            .process_group(0)
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap();
-        let until = Instant::now() + Duration::from_secs(10);
-        while home.left().is_empty() && Instant::now() < until {
-            // Between fork and exec it has this test's environment.
-            std::thread::sleep(LOOK);
-        }
+        let mut orphan = left_of(&home, spare.owner());
         let waited = std::thread::spawn(move || orphan.wait().unwrap());
         home.take().unwrap();
         assert!(!waited.join().unwrap().success());
