@@ -138,9 +138,13 @@ impl Jobs {
         self.open.as_deref()
     }
 
-    /// What the last frame showed where.
+    /// What the last frame showed where. The row that it showed as the selected one is selected from now on, also where
+    /// nobody has chosen one yet: rows change places with what is heard, and Enter opens what was seen.
     pub fn set_drawn(&mut self, drawn: Drawn) {
         self.sight.drawn = drawn;
+        if let Some(shown) = self.chosen() {
+            self.table.choose(&self.rows, self.sight.look, &shown);
+        }
     }
 
     /// Shows a sentence on why something is not done, for a while.
