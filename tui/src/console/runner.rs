@@ -319,13 +319,23 @@ impl Runner {
         let acted = !(actions.is_empty() && wishes.is_empty());
         self.execute(actions, terminal)?;
         for wish in wishes {
-            if wish == Wish::Quit {
+            if wish == Wish::Quit || (wish == Wish::Leave && !self.is_held()) {
                 return Err(Quit::Asked);
             }
             let actions = self.grant(wish, terminal).await;
             self.execute(actions, terminal)?;
         }
         Ok(acted)
+    }
+
+    /// Whether the jobs are not left yet, for the sake of the console below; they say why.
+    fn is_held(&mut self) -> bool {
+        let session = self.session.as_mut();
+        let why = session.and_then(|s| s.state_mut().warn_of_answers());
+        if let (Some(why), Some(beside)) = (why, &mut self.beside) {
+            beside.jobs.refuse(why.to_owned());
+        }
+        why.is_some()
     }
 
     /// Does what the console of a daemon wants done, or says why it is left.
@@ -354,7 +364,7 @@ impl Runner {
                 }
             }
             Wish::Open(context) => return self.open_context(context).await,
-            Wish::Back | Wish::Quit => {}
+            Wish::Back | Wish::Leave | Wish::Quit => {}
         }
         Vec::new()
     }

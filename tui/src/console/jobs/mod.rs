@@ -61,7 +61,9 @@ pub enum Wish {
     Back,
     /// Ring the terminal's bell, and have it notify with these words.
     Ring(String),
-    /// Leave the console.
+    /// Leave the console, where nothing is lost by it.
+    Leave,
+    /// Leave it in every case.
     Quit,
 }
 
@@ -224,7 +226,7 @@ impl Jobs {
         let is_typed = self.table.typing().is_some();
         match key.code {
             _ if is_typed => self.turn(&Input::Key(key.code)),
-            KeyCode::Char('q') => return vec![Wish::Quit],
+            KeyCode::Char('q') => return vec![Wish::Leave],
             KeyCode::Enter => return self.chosen().map(Wish::Open).into_iter().collect(),
             KeyCode::Char('J') if self.below => return vec![Wish::Back],
             KeyCode::Esc if self.below && self.table.filter().is_empty() => {

@@ -276,7 +276,9 @@ fn escape_ends_a_filter_and_then_goes_back_where_there_is_a_console_below() {
     jobs.lies_over(None);
     assert_eq!(press_all(&mut jobs, [key(KeyCode::Esc)]), [Wish::Back]);
     assert_eq!(press_all(&mut jobs, [press('J')]), [Wish::Back]);
-    assert_eq!(press_all(&mut jobs, [press('q')]), [Wish::Quit]);
+    assert_eq!(press_all(&mut jobs, [press('q')]), [Wish::Leave]);
+    let ends = press_all(&mut jobs, [Event::Terminate]);
+    assert_eq!(ends, [Wish::Quit], "whatever is under way");
 }
 
 #[test]
