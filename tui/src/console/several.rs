@@ -9,6 +9,7 @@ use crate::endpoint::Endpoint;
 use crate::error::CliError;
 use crate::steer::Steer;
 use robust_proto::v1;
+use robust_shared::core::UNDER_WAY;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -16,8 +17,6 @@ use std::time::{Duration, Instant};
 const BUSY_FOR: Duration = Duration::from_secs(20);
 /// Between two tries.
 const AGAIN_AFTER: Duration = Duration::from_millis(250);
-/// What the daemon says then.
-const BUSY: &str = "is under way; try again";
 
 /// What came of each of several acts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -132,7 +131,7 @@ impl Restarts {
             let request = whole.request();
             let role = request.role.clone();
             match Steer::Restart(request).ask(endpoint).await {
-                Err(CliError::Refused(why)) if why.contains(BUSY) => {
+                Err(CliError::Refused(why)) if why.contains(UNDER_WAY) => {
                     if begun.elapsed() > BUSY_FOR || self.stuck.contains(&role) {
                         self.stuck.insert(role);
                         return Err(CliError::Refused(why));

@@ -4,6 +4,7 @@ pub mod server;
 use robust_proto::endpoint::{FOLLOWER, LEADER_AT};
 use robust_proto::v1;
 use robust_proto::v1::control_server::Control;
+use robust_shared::core::UNDER_WAY;
 pub use server::Server;
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -465,7 +466,7 @@ impl Control for Fake {
         let mut book = self.0.lock().unwrap();
         if book.busy > 0 {
             book.busy -= 1;
-            let text = format!("a restart of {role} is under way; try again when it is over");
+            let text = format!("a restart of {role} {UNDER_WAY}");
             return Err(Status::failed_precondition(text));
         }
         book.asked.push(format!("restart {what}"));
