@@ -462,3 +462,22 @@ fn a_console_that_waits_for_answers_is_not_replaced() {
     )));
     assert_eq!(session.holds(), None);
 }
+
+#[test]
+fn a_node_that_an_operator_cordoned_is_drained_without_another_cordon() {
+    let mut status = on_two_nodes();
+    status.nodes[0].cordoned = true;
+    status.roles.retain(|r| r.role != "trainer");
+    let mut state = showing(status.clone());
+    let actions = play(&mut state, typed("7Dy"));
+    let [Action::Do(drain @ Act::Drain { cordoned: true, .. })] = &actions[..] else {
+        panic!("{actions:?}")
+    };
+    let whom: Vec<String> = drain.parts().iter().map(Act::whom).collect();
+    assert_eq!(whom, ["rollout-0", "agent-0"]);
+    status.roles.retain(|r| r.node != "node-a");
+    let mut state = showing(status);
+    assert_eq!(play(&mut state, typed("7Dy")), []);
+    let notice = state.notice().unwrap();
+    assert!(notice.text.contains("cordoned already"), "{notice:?}");
+}

@@ -6,6 +6,7 @@ use super::super::state::{Settings, State};
 use super::fixtures::*;
 use super::reducer::{draw, play, typed};
 use super::screens::{check_at, screen};
+use crate::error::CliError;
 use crossterm::event::KeyCode;
 use robust_shared::fault::Fault;
 
@@ -206,8 +207,9 @@ fn answered(refused: bool) -> Event {
     answers.take("rollout-0".to_owned(), Ok(()));
     answers.take("rollout-1".to_owned(), Ok(()));
     if refused {
-        let why = "refused: agent-0 is not running (recovering); try again when it is";
-        answers.take("agent-0".to_owned(), Err(why.to_owned()));
+        let why = "agent-0 is not running (recovering); try again when it is";
+        let refused = CliError::Refused(why.to_owned());
+        answers.take("agent-0".to_owned(), Err(refused));
     }
     Event::AnsweredAll(Box::new(answers))
 }
