@@ -331,7 +331,7 @@ mod tests {
             let acts = roles.iter().map(|r| Act::Restart(Whole::from(r)));
             let said = several(acts.collect()).consequences(&job);
             said.into_iter()
-                .filter(|line| line.contains("together"))
+                .filter(|line| line.starts_with("They are restarted"))
                 .collect::<Vec<_>>()
         };
         let none = "They are restarted together: no rollout serves meanwhile; `robustctl restart rollout` takes \

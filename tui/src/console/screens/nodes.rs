@@ -151,6 +151,10 @@ fn movable(job: &Job, nodes: &[String]) -> Vec<Whole> {
 
 impl Screen for Nodes {
     fn on(&mut self, input: Input, common: &mut Common) -> Vec<Effect> {
+        if matches!(input, Input::OtherJob) {
+            self.table.unmark();
+            return Vec::new();
+        }
         self.table.heard(common.job.nodes());
         if let Some(turned) = self.table.on(&input, common.job.nodes(), common) {
             self.scroll.follow(turned);

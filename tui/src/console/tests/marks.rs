@@ -243,3 +243,29 @@ fn answers_wait_for_a_question_that_is_open() {
         "{text}"
     );
 }
+
+#[test]
+fn marks_outlive_a_restart_of_the_daemon_and_go_with_the_job() {
+    let mut state = showing(on_two_nodes());
+    let _ = play(&mut state, typed("7a2jj  "));
+    let marks = |state: &mut State| {
+        let _ = play(state, [press('7')]);
+        let nodes = marked(state);
+        let _ = play(state, [press('2')]);
+        (marked(state), nodes)
+    };
+    assert_eq!(marks(&mut state), (2, 2));
+    // A daemon that has just started says no more than that at first.
+    let mut blank = on_two_nodes();
+    (blank.state, blank.started_ms) = ("starting".into(), NOW);
+    blank.roles.clear();
+    blank.nodes.clear();
+    let _ = play(&mut state, [over(1, blank)]);
+    assert_eq!(marks(&mut state), (2, 2));
+    let _ = play(&mut state, [over(1, on_two_nodes())]);
+    assert_eq!(marks(&mut state), (2, 2));
+    let mut other = on_two_nodes();
+    other.started_ms += 5_000;
+    let _ = play(&mut state, [over(1, other)]);
+    assert_eq!(marks(&mut state), (0, 0));
+}
