@@ -269,3 +269,27 @@ fn marks_outlive_a_restart_of_the_daemon_and_go_with_the_job() {
     let _ = play(&mut state, [over(1, other)]);
     assert_eq!(marks(&mut state), (0, 0));
 }
+
+#[test]
+fn of_marked_instances_only_engines_leave_traffic_and_come_back() {
+    let mut state = showing(healthy());
+    let _ = play(&mut state, typed("2jj    "));
+    assert_eq!(marked(&state), 4, "three engines and an agent");
+    let actions = play(&mut state, typed("Qy"));
+    let engines = ["rollout-0", "rollout-1", "rollout-2"];
+    assert_eq!(whom(several(&actions)), engines);
+    let mut status = healthy();
+    for engine in &mut status.roles[2..5] {
+        engine.quarantined = true;
+    }
+    // The agent, which is never out of it, keeps none of them out.
+    let _ = play(&mut state, [over(1, status)]);
+    let actions = play(&mut state, typed("Qy"));
+    let back = |act: &Act| matches!(act, Act::Traffic { out: false, .. });
+    assert!(several(&actions).acts().iter().all(back));
+    assert_eq!(whom(several(&actions)), engines);
+    let _ = play(&mut state, [key(KeyCode::Esc)]);
+    assert_eq!(play(&mut state, typed("GQ")), []);
+    assert!(state.dialog().is_none());
+    assert_eq!(state.notice().unwrap().text, "only engines have traffic");
+}
