@@ -329,13 +329,6 @@ pub fn read_token(token_file: &Path) -> Result<String, CliError> {
     Ok(token)
 }
 
-/// The same of a file whose disk may hang, beside whatever else is done.
-async fn read_caller(token_file: PathBuf) -> Result<Caller, CliError> {
-    let read = tokio::task::spawn_blocking(move || caller_of(&token_file));
-    let ended = |e| CliError::Failed(format!("the token cannot be read: {e}"));
-    read.await.map_err(ended)?
-}
-
 /// Proves to have the token of that file.
 fn caller_of(token_file: &Path) -> Result<Caller, CliError> {
     let token = read_token(token_file)?;
@@ -355,6 +348,13 @@ fn caller_of(token_file: &Path) -> Result<Caller, CliError> {
     }
     let caller = Holders::of(&token).and_then(|holders| holders.caller());
     caller.map_err(|e| CliError::Failed(e.to_string()))
+}
+
+/// The same of a file whose disk may hang, beside whatever else is done.
+async fn read_caller(token_file: PathBuf) -> Result<Caller, CliError> {
+    let read = tokio::task::spawn_blocking(move || caller_of(&token_file));
+    let ended = |e| CliError::Failed(format!("the token cannot be read: {e}"));
+    read.await.map_err(ended)?
 }
 
 fn is_address(text: &str) -> bool {
