@@ -30,6 +30,8 @@ pub struct Book {
     pub asked: Vec<String>,
     /// So many restarts are refused because another one is under way.
     pub busy: u32,
+    /// Cordons are refused.
+    pub no_cordons: bool,
     /// Phases that ended, and present ones last.
     pub phases: Vec<v1::PhaseSpan>,
     /// What each place wrote.
@@ -331,6 +333,9 @@ impl Control for Fake {
         request: Request<v1::CordonRequest>,
     ) -> Result<Response<v1::CordonReply>, Status> {
         let v1::CordonRequest { node, out } = request.into_inner();
+        if self.0.lock().unwrap().no_cordons {
+            return Err(Status::failed_precondition("the job is stopping"));
+        }
         Ok(Response::new(v1::CordonReply { node, out }))
     }
 
