@@ -113,12 +113,13 @@ impl Several {
     /// Whom it concerns, and what it means for them, a sentence each.
     pub fn consequences(&self, job: &Job) -> Vec<String> {
         let mut lines = vec![format!("{}.", named(&self.names))];
-        lines.extend(self.meanings(job));
         let restarts = self.acts.iter().filter_map(|act| match act {
             Act::Restart(whole) => Some(whole),
             _ => None,
         });
+        // Where there is not room for all of it the last lines are left out.
         lines.extend(together(job, restarts));
+        lines.extend(self.meanings(job));
         lines.push(
             "Each is asked of the daemon after the one before; what it refuses is said with its reason."
                 .to_owned(),
