@@ -12,12 +12,15 @@
 use crate::cli::Global;
 use crate::endpoint::Endpoint;
 use crate::error::CliError;
+use robust_proto::endpoint::CONTROL_SOCKET;
 use robust_shared::nearest::instead_of;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::sync::Semaphore;
 
 /// One daemon.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -32,6 +35,22 @@ struct Context {
 const INCOMPLETE: &str = "needs state_dir, or connect and token_file";
 
 impl Context {
+    /// What its disk holds of it, read in a thread that may wait for that disk.
+    fn read(&self, name: &str) -> Result<Endpoint, CliError> {
+        if !self.is_complete() {
+            return Err(CliError::Usage(format!("[{name}] {INCOMPLETE}")));
+        }
+        if let Some(folder) = &self.state_dir {
+            // What is not there is said by whoever connects; a disk that hangs is waited for here, and not again there.
+            let _ = std::fs::metadata(folder.join(CONTROL_SOCKET));
+        }
+        Endpoint::resolve(
+            self.state_dir.as_deref(),
+            self.connect.as_deref(),
+            self.token_file.as_deref(),
+        )
+    }
+
     fn is_complete(&self) -> bool {
         matches!(
             (&self.state_dir, &self.connect, &self.token_file),
@@ -58,9 +77,20 @@ impl Context {
 pub struct Named {
     name: String,
     context: Context,
+    /// One look at its disk at a time: a thread that waits for a disk that hangs cannot be ended.
+    looks: Arc<Semaphore>,
 }
 
 impl Named {
+    fn new(name: String, context: Context) -> Named {
+        let looks = Arc::new(Semaphore::new(1));
+        Named {
+            name,
+            context,
+            looks,
+        }
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
@@ -75,21 +105,21 @@ impl Named {
         }
     }
 
-    /// Where to reach it. Its token is read now, beside whatever else is done: its disk may hang.
+    /// Where to reach it. Its token is read now, beside whatever else is done: its disk may hang. As long as an earlier
+    /// look waits for that disk, also one that nobody wants any more, the next one is not begun.
     pub async fn endpoint(&self) -> Result<Endpoint, CliError> {
-        let Named { name, context } = self.clone();
+        let ended = |e: &dyn std::fmt::Display| {
+            CliError::Failed(format!("the context cannot be read: {e}"))
+        };
+        let looks = Arc::clone(&self.looks).acquire_owned().await;
+        let look = looks.map_err(|e| ended(&e))?;
+        let Named { name, context, .. } = self.clone();
         let found = tokio::task::spawn_blocking(move || {
-            if !context.is_complete() {
-                return Err(CliError::Usage(format!("[{name}] {INCOMPLETE}")));
-            }
-            Endpoint::resolve(
-                context.state_dir.as_deref(),
-                context.connect.as_deref(),
-                context.token_file.as_deref(),
-            )
+            let found = context.read(&name);
+            drop(look);
+            found
         });
-        let ended = |e| CliError::Failed(format!("the context cannot be read: {e}"));
-        found.await.map_err(ended)?
+        found.await.map_err(|e| ended(&e))?
     }
 }
 
@@ -201,15 +231,12 @@ fn choose(
     for name in names.split(',').map(str::trim).filter(|n| !n.is_empty()) {
         if !named.iter().any(|other: &Named| other.name == name) {
             let context = find(text, name, file)?.at(folder(file), home);
-            let name = name.to_owned();
-            named.push(Named { name, context });
+            named.push(Named::new(name.to_owned(), context));
         }
     }
     if named.is_empty() {
-        let of = |(name, context): (String, Context)| Named {
-            name,
-            context: context.at(folder(file), home),
-        };
+        let of =
+            |(name, context): (String, Context)| Named::new(name, context.at(folder(file), home));
         named.extend(parse(text, file)?.into_iter().map(of));
     }
     Ok(named)
@@ -273,5 +300,52 @@ mod tests {
         assert_eq!(places, ["head:7070", "/h/runs", "head:7070"]);
         let token = all[2].context.token_file.as_deref();
         assert_eq!(token, Some(Path::new("/c/robust/prod.token")));
+    }
+
+    /// Threads of this name in the process.
+    fn threads(name: &str) -> usize {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let named =
+            tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        named.filter(|comm| comm.trim_end() == name).count()
+    }
+
+    #[test]
+    fn a_disk_that_hangs_keeps_one_thread_waiting_however_often_it_is_asked() {
+        const NAME: &str = "on-a-dead-disk";
+        let folder = tempfile::tempdir().unwrap();
+        let token = folder.path().join("token");
+        // Whoever opens it to read waits until somebody writes there.
+        rustix::fs::mkfifoat(
+            rustix::fs::CWD,
+            &token,
+            rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+        )
+        .unwrap();
+        let context = Context {
+            connect: Some("127.0.0.1:1".to_owned()),
+            token_file: Some(token.clone()),
+            ..Context::default()
+        };
+        let named = Named::new("far".to_owned(), context);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .thread_name(NAME)
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            for _ in 0..3 {
+                let soon = std::time::Duration::from_millis(50);
+                let looked = tokio::time::timeout(soon, named.endpoint()).await;
+                assert!(looked.is_err(), "{:?}", looked.map(|found| found.is_ok()));
+            }
+            // Whoever reads it waits for the end of what is written.
+            let writer = std::fs::OpenOptions::new().write(true).open(&token);
+            assert_eq!(threads(NAME), 1);
+            std::fs::remove_file(&token).unwrap();
+            std::fs::write(&token, "5c".repeat(32)).unwrap();
+            drop(writer.unwrap());
+            assert!(named.endpoint().await.is_ok());
+        });
     }
 }

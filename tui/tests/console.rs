@@ -507,3 +507,45 @@ fn marked_instances_are_restarted_one_after_the_other_and_who_is_refused_is_told
     assert!(screen.contains("kill: 0 of 2 were accepted"), "{screen}");
     assert!(screen.contains("rollout-1: refused: "), "{screen}");
 }
+
+#[test]
+fn nobody_is_moved_from_a_node_whose_cordon_is_refused() {
+    if !has_tmux() {
+        return;
+    }
+    let mut two = status();
+    for name in ["a", "b"] {
+        two.nodes.push(v1::NodeStatus {
+            name: name.into(),
+            state: "here".into(),
+            ..Default::default()
+        });
+    }
+    two.roles[1].node = "a".into();
+    two.roles[2].node = "a".into();
+    let (dir, fake, _server) = daemon(Book {
+        status: two,
+        no_cordons: true,
+        ..Default::default()
+    });
+    let terminal = open((100, 30), &console(dir.path(), ""));
+    terminal.wait("trainer-0");
+    terminal.text("7D");
+    let screen = terminal.wait("Drain a?");
+    assert!(screen.contains("no rollout serves"), "{screen}");
+    terminal.text("y");
+    let screen = terminal.wait("What came of it");
+    assert!(
+        screen.contains("drain of a: 0 of 3 were accepted"),
+        "{screen}"
+    );
+    assert!(
+        screen.contains("a: refused: the job is stopping"),
+        "{screen}"
+    );
+    assert!(
+        screen.contains("2 more were not asked for after that"),
+        "{screen}"
+    );
+    assert!(fake.0.lock().unwrap().asked.is_empty());
+}

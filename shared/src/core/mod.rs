@@ -76,7 +76,7 @@ pub use input::*;
 pub use mutation::Mutation;
 pub use ops::armed::{Armed, ArmedOn};
 pub use ops::pause::PauseView;
-pub use ops::refusal::{Refusal, Reply};
+pub use ops::refusal::{Refusal, Reply, UNDER_WAY};
 pub use output::*;
 pub use recover::budget::{Budget, Budgets, FaultKind, Strikes};
 pub use recover::cause::memory::{for_memory, killed_by_limit, killed_for_memory};

@@ -47,7 +47,9 @@ pub enum Act {
     Drain {
         /// Its name.
         node: String,
-        /// What has to go, one after the other.
+        /// An operator cordoned it already: that would be refused.
+        cordoned: bool,
+        /// What has to go.
         whom: Vec<Whole>,
     },
     /// A lost slot is there again.
@@ -224,10 +226,7 @@ impl Act {
                 }]
             }
             Act::Cordon { node, out } => vec![cordon(node, *out)],
-            Act::Drain { node, whom } => {
-                let first = [cordon(node, true)].into_iter();
-                first.chain(whom.iter().map(restart)).collect()
-            }
+            Act::Drain { .. } => self.parts().iter().flat_map(Act::steers).collect(),
             Act::Restore(slot) => vec![Steer::RestoreSlot(v1::RestoreSlotRequest {
                 node: slot.node.clone(),
                 pool: slot.pool.clone(),
@@ -334,7 +333,7 @@ impl Act {
             },
             Act::Restart(Whole::Instance { role, .. }) if is_trainer(role) => Some(role.clone()),
             Act::Restart(Whole::Task) | Act::Stop => name(),
-            Act::Drain { node, whom } if whom.iter().any(Whole::stops_training) => {
+            Act::Drain { node, whom, .. } if whom.iter().any(Whole::stops_training) => {
                 Some(node.clone())
             }
             Act::Scale { role, from, to } if to < from => Some(role.clone()),

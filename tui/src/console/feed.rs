@@ -163,16 +163,17 @@ async fn inspected(
 
 /// Has the daemon do what the operator confirmed; the answer is a sentence, and of several acts what came of each.
 pub async fn act(endpoint: Endpoint, act: Act, to: Sender<Event>) {
-    let told = match act {
+    let told = match &act {
         Act::Several(several) => {
             let answers = several::ask(&endpoint, several.verb(), several.acts()).await;
             Event::AnsweredAll(Box::new(answers))
         }
-        Act::Drain { node, whom } => match several::drain(&endpoint, &node, whom).await {
-            Ok(answers) => of_drain(&node, answers),
-            Err(e) => Event::Answered(Err(e.to_string())),
-        },
-        act => {
+        Act::Drain { node, whom, .. } => {
+            let verb = format!("drain of {node}");
+            let answers = several::ask(&endpoint, &verb, &act.parts()).await;
+            of_drain(node, whom.len(), answers)
+        }
+        _ => {
             let answer = carry_out(&endpoint, act).await;
             Event::Answered(answer.map_err(|e| e.to_string()))
         }
@@ -181,10 +182,9 @@ pub async fn act(endpoint: Endpoint, act: Act, to: Sender<Event>) {
 }
 
 /// A drain in which nobody was refused is a sentence.
-fn of_drain(node: &str, answers: Answers) -> Event {
+fn of_drain(node: &str, all: usize, answers: Answers) -> Event {
     match answers.is_good() {
         true => {
-            let all = answers.accepted();
             let text = format!("{node} is cordoned; {all} of its instances get new places");
             Event::Answered(Ok(text))
         }
@@ -231,8 +231,13 @@ pub(super) async fn carry_out(endpoint: &Endpoint, act: Act) -> Result<String, C
             Ok("the job is ending in order".to_owned())
         }
         act => {
+            let steers = act.steers();
+            if steers.is_empty() {
+                let text = format!("there is no request to {}; nothing is done", act.verb());
+                return Err(CliError::Failed(text));
+            }
             let mut words = String::new();
-            for steer in act.steers() {
+            for steer in steers {
                 words = steer.ask(endpoint).await?.words;
             }
             Ok(words)

@@ -21,6 +21,8 @@ pub enum Input {
     Heard,
     /// It asked for what there is to do ([`Effect::Offer`](super::screen::Effect::Offer)).
     Offered(Vec<Offer>),
+    /// The daemon runs another job than before: what was marked was of that one.
+    OtherJob,
     /// What it asked for has come; also while it is not on top.
     News(Event),
     /// Esc was pressed on another screen, which ends a search here too.

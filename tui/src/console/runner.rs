@@ -62,7 +62,9 @@ pub async fn run(global: &Global, args: TuiArgs) -> Result<(), CliError> {
     let place = recording
         .as_ref()
         .map_or(endpoint.place(), |r| r.place.clone());
+    let context = context_of(global, &args);
     let state = State::new(Settings {
+        context: context.clone(),
         fix: endpoint.fix(),
         records: args.record.is_some(),
         exit_when_done: args.exit_when_done,
@@ -74,9 +76,15 @@ pub async fn run(global: &Global, args: TuiArgs) -> Result<(), CliError> {
     let mut session = Session::new(endpoint, state, args.drills.clone());
     session.record(recorder);
     session.play_back(recording.map(|r| Player::new(r, unix_ms())));
-    let mut runner = Runner::new(&args, global.context.clone())?;
+    let mut runner = Runner::new(&args, context)?;
     let actions = runner.open(session);
     runner.stay(actions).await
+}
+
+/// Whose console it begins with. A recording is of no context, whatever else is named.
+fn context_of(global: &Global, args: &TuiArgs) -> Option<String> {
+    let context = global.context.clone();
+    context.filter(|_| args.replay.is_none())
 }
 
 fn needs_terminal() -> Result<(), CliError> {
@@ -311,13 +319,23 @@ impl Runner {
         let acted = !(actions.is_empty() && wishes.is_empty());
         self.execute(actions, terminal)?;
         for wish in wishes {
-            if wish == Wish::Quit {
+            if wish == Wish::Quit || (wish == Wish::Leave && !self.is_held()) {
                 return Err(Quit::Asked);
             }
             let actions = self.grant(wish, terminal).await;
             self.execute(actions, terminal)?;
         }
         Ok(acted)
+    }
+
+    /// Whether the jobs are not left yet, for the sake of the console below; they say why.
+    fn is_held(&mut self) -> bool {
+        let session = self.session.as_mut();
+        let why = session.and_then(|s| s.state_mut().warn_of_answers());
+        if let (Some(why), Some(beside)) = (why, &mut self.beside) {
+            beside.jobs.refuse(why.to_owned());
+        }
+        why.is_some()
     }
 
     /// Does what the console of a daemon wants done, or says why it is left.
@@ -346,7 +364,7 @@ impl Runner {
                 }
             }
             Wish::Open(context) => return self.open_context(context).await,
-            Wish::Back | Wish::Quit => {}
+            Wish::Back | Wish::Leave | Wish::Quit => {}
         }
         Vec::new()
     }
@@ -402,9 +420,10 @@ impl Runner {
 
     fn open_at(&mut self, context: String, endpoint: Endpoint) -> Vec<Action> {
         if let Some(beside) = &mut self.beside {
-            beside.jobs.lies_over(Some(context));
+            beside.jobs.lies_over(Some(context.clone()));
         }
         let mut state = State::new(Settings {
+            context: Some(context),
             fix: endpoint.fix(),
             ..settings(&self.args, endpoint.place())
         });
@@ -452,5 +471,30 @@ async fn received<T>(from: Option<&mut Receiver<T>>) -> T {
     match next {
         Some(next) => next,
         None => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Args, Command};
+    use clap::Parser as _;
+
+    #[test]
+    fn a_console_is_of_the_context_that_was_named_and_a_recording_of_none() {
+        let of = |line: &str| {
+            let Args { global, command } = Args::parse_from(line.split(' '));
+            let Command::Tui(args) = command else {
+                unreachable!("it opens the console")
+            };
+            context_of(&global, &args)
+        };
+        let prod = Some("prod".to_owned());
+        assert_eq!(of("robustctl --context prod tui"), prod);
+        assert_eq!(
+            of("robustctl --context prod tui --replay session.jsonl"),
+            None
+        );
+        assert_eq!(of("robustctl tui"), None);
     }
 }

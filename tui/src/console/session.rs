@@ -94,6 +94,10 @@ impl Session {
         let drill = self.drill.as_ref();
         let runs = drill.is_some_and(|drill| !drill.is_over());
         let reasons = [
+            (
+                self.state.awaits_answers(),
+                "the console below waits for answers: Esc goes back to it",
+            ),
             (runs, "the console below runs a drill: Esc goes back to it"),
             (
                 self.recorder.is_some(),

@@ -172,7 +172,8 @@ impl Endpoint {
 
     /// A connection to a socket whose owner is believed.
     async fn socket_of(&self, path: &Path) -> Result<Channel, Refused> {
-        let owner = std::fs::metadata(path)?.uid();
+        // Its disk may hang, and whoever waits for it waits alone.
+        let owner = tokio::fs::metadata(path).await?.uid();
         if !is_trusted(owner, path) {
             return Err(Refused::Other(format!(
                 "the socket belongs to uid {owner}, who could have laid it there"
@@ -193,7 +194,8 @@ impl Endpoint {
             return Err(CliError::from_status(&answer, &self.place()));
         };
         // It comes with the job's log, as soon as this controller has read that.
-        let caller = caller_of(&state_dir.join("token"))
+        let caller = read_caller(state_dir.join("token"))
+            .await
             .map_err(|e| self.not_led_to(answer.message(), at, &e.to_string()))?;
         let dialled = dial::tcp(&[at.to_owned()], &caller).await;
         let dialled =
@@ -350,6 +352,13 @@ fn caller_of(token_file: &Path) -> Result<Caller, CliError> {
     }
     let caller = Holders::of(&token).and_then(|holders| holders.caller());
     caller.map_err(|e| CliError::Failed(e.to_string()))
+}
+
+/// The same of a file whose disk may hang, beside whatever else is done.
+async fn read_caller(token_file: PathBuf) -> Result<Caller, CliError> {
+    let read = tokio::task::spawn_blocking(move || caller_of(&token_file));
+    let ended = |e| CliError::Failed(format!("the token cannot be read: {e}"));
+    read.await.map_err(ended)?
 }
 
 fn is_address(text: &str) -> bool {

@@ -4,6 +4,7 @@ pub mod server;
 use robust_proto::endpoint::{FOLLOWER, LEADER_AT};
 use robust_proto::v1;
 use robust_proto::v1::control_server::Control;
+use robust_shared::core::UNDER_WAY;
 pub use server::Server;
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -29,6 +30,8 @@ pub struct Book {
     pub asked: Vec<String>,
     /// So many restarts are refused because another one is under way.
     pub busy: u32,
+    /// Cordons are refused.
+    pub no_cordons: bool,
     /// Phases that ended, and present ones last.
     pub phases: Vec<v1::PhaseSpan>,
     /// What each place wrote.
@@ -330,6 +333,9 @@ impl Control for Fake {
         request: Request<v1::CordonRequest>,
     ) -> Result<Response<v1::CordonReply>, Status> {
         let v1::CordonRequest { node, out } = request.into_inner();
+        if self.0.lock().unwrap().no_cordons {
+            return Err(Status::failed_precondition("the job is stopping"));
+        }
         Ok(Response::new(v1::CordonReply { node, out }))
     }
 
@@ -465,7 +471,7 @@ impl Control for Fake {
         let mut book = self.0.lock().unwrap();
         if book.busy > 0 {
             book.busy -= 1;
-            let text = format!("a restart of {role} is under way; try again when it is over");
+            let text = format!("a restart of {role} {UNDER_WAY}");
             return Err(Status::failed_precondition(text));
         }
         book.asked.push(format!("restart {what}"));

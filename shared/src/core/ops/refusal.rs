@@ -9,6 +9,9 @@ use crate::job::Mode;
 use crate::verbs;
 use serde::{Deserialize, Serialize};
 
+/// How the words of [`Refusal::Busy`] end: by them a `robustctl` knows one that is worth asking for again.
+pub const UNDER_WAY: &str = "is under way; try again when it is over";
+
 /// What a request led to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -323,7 +326,7 @@ pub enum Refusal {
         what: String,
     },
     /// Something else is under way that it would disturb.
-    #[error("{what} is under way; try again when it is over")]
+    #[error("{what} {}", UNDER_WAY)]
     Busy {
         /// What.
         what: String,
@@ -367,5 +370,20 @@ fn numbers(numbers: &[u32]) -> String {
         Some((only, [])) => only.clone(),
         Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
         None => "none".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A `robustctl` of another build looks for these very words.
+    #[test]
+    fn what_is_refused_for_the_sake_of_something_under_way_ends_so() {
+        let what = "a restart of rollout".to_owned();
+        let said = Refusal::Busy { what }.to_string();
+        let expected = "a restart of rollout is under way; try again when it is over";
+        assert_eq!(said, expected);
+        assert!(said.ends_with(UNDER_WAY));
     }
 }

@@ -18,7 +18,7 @@ pub struct Comparison {
     pub sections: Vec<Section>,
     /// Incidents by role, rule and cause.
     pub incidents: Vec<Group>,
-    /// The steps at which training is compared; none: they have no step in common.
+    /// The steps at which training is compared; none: they have no step that both tell.
     pub common_steps: Option<Common>,
     /// Keys of the job files that differ; none: one of the files is not known.
     pub job_file: Option<Vec<Key>>,
@@ -70,7 +70,7 @@ impl Comparison {
             .collect();
         if common_steps.is_none() {
             notes.push(format!(
-                "Training is not compared: they have no step in common. A has {}, B has {}.",
+                "Training is not compared: they have no step that both tell. A has {}, B has {}.",
                 extent(&a.report),
                 extent(&b.report)
             ));
@@ -110,6 +110,19 @@ fn notes(letter: &str, report: &v1::Report) -> Vec<String> {
         steps => notes.push(format!(
             "Steps of {letter} whose reward, loss or gradient norm is no number: {steps}; that figure is left out of means."
         )),
+    }
+    let told = report.step_lines.len() as u64;
+    if told < report.steps {
+        notes.push(match told {
+            0 => format!(
+                "{letter} tells none of its {} steps one by one.",
+                report.steps
+            ),
+            _ => format!(
+                "{letter} tells the last {told} of its {} steps one by one.",
+                report.steps
+            ),
+        });
     }
     if job::of(report).is_none() {
         notes.push(format!("{letter} does not say its job file."));

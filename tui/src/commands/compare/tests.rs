@@ -182,6 +182,26 @@ fn training_is_compared_at_the_steps_that_both_have() {
     assert_eq!(told.common_steps, None);
     let note = told.notes.last().unwrap();
     assert!(note.contains("A has steps 1 to 10, B has none"), "{note}");
+    let none = "B tells none of its 6 steps one by one.";
+    assert!(
+        told.notes.iter().any(|note| note == none),
+        "{:?}",
+        told.notes
+    );
+}
+
+#[test]
+fn a_report_that_tells_only_its_newest_steps_says_so() {
+    // As one that `report --json` wrote of a long run.
+    let (mut a, b) = (side("one", 30), side("two", 10));
+    a.report.step_lines.drain(..20);
+    let told = Comparison::of(&a, &b, 20);
+    assert_eq!(told.common_steps, None);
+    let expected = [
+        "A tells the last 10 of its 30 steps one by one.",
+        "Training is not compared: they have no step that both tell. A has steps 21 to 30, B has steps 1 to 10.",
+    ];
+    assert_eq!(told.notes, expected);
 }
 
 #[test]

@@ -14,11 +14,11 @@ const VERSION: &str = "weight_version";
 /// The steps that are compared.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Common {
-    /// How many steps both runs committed.
+    /// How many steps both runs tell one by one: a report that was written down has the newest ones.
     pub steps: u64,
     /// The first of those that means are over.
     pub from: u64,
-    /// The last step that both committed.
+    /// The last step that both tell.
     pub last: u64,
     /// How many means are over.
     pub averaged: u64,
@@ -27,7 +27,7 @@ pub struct Common {
 /// A step of both runs.
 type Pair = (Point, Point);
 
-/// What is compared at the last common step, and over the last ones; none where they have no step in common.
+/// What is compared at the last common step, and over the last ones; none where they have no step that both tell.
 pub fn sections(a: &Side, b: &Side, last: u32) -> Option<(Common, Vec<Section>)> {
     let pairs = pairs(&a.report.step_lines, &b.report.step_lines);
     let newest = pairs.last()?;

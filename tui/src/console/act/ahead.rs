@@ -32,6 +32,7 @@ mod tests {
         };
         let drain = Act::Drain {
             node: "node-a".to_owned(),
+            cordoned: false,
             whom: vec![rollout(0), rollout(1)],
         };
         let steers = [

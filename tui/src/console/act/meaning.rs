@@ -7,6 +7,10 @@ use robust_shared::fault::{At, Carrier, Fault, Kind};
 use robust_shared::ids::Role;
 use robust_shared::job::Policy;
 use robust_shared::verbs;
+use std::collections::BTreeMap;
+
+/// So many are named where there are many.
+const NAMED: usize = 10;
 
 impl Act {
     /// What will happen, and to whom; a sentence each.
@@ -26,7 +30,7 @@ impl Act {
                 vec![verbs::cordon::MEANS.say([&instances(job, node)])]
             }
             Act::Cordon { out: false, .. } => vec![verbs::uncordon::MEANS.say([])],
-            Act::Drain { node, whom } => of_drain(node, whom),
+            Act::Drain { node, whom, .. } => of_drain(job, node, whom),
             Act::Restore(v1::Slot { node, pool, index }) => {
                 vec![verbs::restore_slot::MEANS.say([&index.to_string(), pool, node])]
             }
@@ -48,19 +52,53 @@ fn instances(job: &Job, node: &str) -> String {
     }
 }
 
-fn of_drain(node: &str, whom: &[Whole]) -> Vec<String> {
+fn of_drain(job: &Job, node: &str, whom: &[Whole]) -> Vec<String> {
     let names: Vec<String> = whom.iter().map(Whole::name).collect();
-    let first = format!("Nothing new is started on {node} until it is uncordoned.");
-    match names.is_empty() {
-        true => vec![first, "No instance has a slot there.".to_owned()],
-        false => vec![
-            first,
-            format!(
-                "Restarted one after the other, where other nodes have free slots: {}.",
-                names.join(", ")
-            ),
-        ],
+    let mut lines = vec![format!(
+        "Nothing new is started on {node} until it is uncordoned."
+    )];
+    lines.push(match names.is_empty() {
+        true => "No instance has a slot there.".to_owned(),
+        false => format!(
+            "Restarted, where other nodes have free slots: {}.",
+            named(&names)
+        ),
+    });
+    lines.extend(together(job, whom.iter()));
+    lines
+}
+
+/// Their names; of many the first ones, and how many more there are.
+pub(super) fn named(names: &[String]) -> String {
+    let first = names.iter().take(NAMED).map(String::as_str);
+    let first = first.collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => first,
+        more => format!("{first} and {more} more"),
     }
+}
+
+/// What is said of roles that have no instance but these: none of them waits until the one before serves again.
+pub(super) fn together<'a>(job: &Job, whom: impl Iterator<Item = &'a Whole>) -> Vec<String> {
+    let mut of_role: BTreeMap<&str, usize> = BTreeMap::new();
+    for whole in whom {
+        if let Whole::Instance { role, .. } = whole
+            && role != "trainer"
+        {
+            *of_role.entry(role.as_str()).or_default() += 1;
+        }
+    }
+    let all = |role: &str| job.roles().iter().filter(|r| r.role == role).count();
+    let whole = of_role
+        .into_iter()
+        .filter(|&(role, n)| n > 1 && n == all(role));
+    let line = |(role, _): (&str, usize)| {
+        format!(
+            "They are restarted together: no {role} serves meanwhile; `robustctl restart {role}` \
+             takes one after the other."
+        )
+    };
+    whole.map(line).collect()
 }
 
 fn of_scale(role: &str, from: u32, to: u32) -> String {

@@ -1,5 +1,5 @@
 //! Acts of a kind that are confirmed together, and asked of the daemon one after the other.
-use super::meaning::{sentence, strikes_each};
+use super::meaning::{named, sentence, strikes_each, together};
 use super::{Act, Strike, Whole};
 use crate::console::job::Job;
 use crate::format::who;
@@ -30,20 +30,30 @@ impl Act {
         }))
     }
 
-    /// Nothing new on any of these nodes, and only then new processes for what is there: nobody shall move from one of
-    /// them to another.
-    pub fn drain_all(nodes: Vec<String>, whom: Vec<Whole>) -> Act {
-        let cordon = |node: &String| Act::Cordon {
-            node: node.clone(),
-            out: true,
-        };
-        let cordons = nodes.iter().map(cordon);
+    /// A drain of these nodes, of which those are open that no operator cordoned yet.
+    pub fn drain_all(nodes: Vec<String>, open: Vec<String>, whom: Vec<Whole>) -> Act {
         Act::Several(Several {
             question: format!("Drain {} nodes?", nodes.len()),
             verb: "drain",
-            acts: cordons.chain(whom.into_iter().map(Act::Restart)).collect(),
+            acts: drained(open, whom),
             names: nodes,
         })
+    }
+
+    /// What it consists of, in the order in which that is asked for; an act of one part is that part.
+    pub fn parts(&self) -> Vec<Act> {
+        match self {
+            Act::Drain {
+                node,
+                cordoned,
+                whom,
+            } => {
+                let open = (!cordoned).then(|| node.clone());
+                drained(open, whom.clone())
+            }
+            Act::Several(several) => several.acts.clone(),
+            one => vec![one.clone()],
+        }
     }
 
     /// Whom or what it is about, as an answer to it is told.
@@ -102,7 +112,13 @@ impl Several {
 
     /// Whom it concerns, and what it means for them, a sentence each.
     pub fn consequences(&self, job: &Job) -> Vec<String> {
-        let mut lines = vec![format!("{}.", self.names.join(", "))];
+        let mut lines = vec![format!("{}.", named(&self.names))];
+        let restarts = self.acts.iter().filter_map(|act| match act {
+            Act::Restart(whole) => Some(whole),
+            _ => None,
+        });
+        // Where there is not room for all of it the last lines are left out.
+        lines.extend(together(job, restarts));
         lines.extend(self.meanings(job));
         lines.push(
             "Each is asked of the daemon after the one before; what it refuses is said with its reason."
@@ -137,6 +153,14 @@ impl Several {
         };
         said.into_iter().map(told).collect()
     }
+}
+
+/// Nothing new on any of the nodes that are open, and only then new processes for what is there: nobody shall move from one
+/// of them to another.
+fn drained(open: impl IntoIterator<Item = String>, whom: Vec<Whole>) -> Vec<Act> {
+    let cordon = |node| Act::Cordon { node, out: true };
+    let cordons = open.into_iter().map(cordon);
+    cordons.chain(whom.into_iter().map(Act::Restart)).collect()
 }
 
 /// What is asked before so many of these.
@@ -257,12 +281,77 @@ mod tests {
             role: "rollout".to_owned(),
             index,
         };
-        let nodes = ["node-a", "node-b"].map(str::to_owned).to_vec();
-        let Act::Several(drain) = Act::drain_all(nodes, vec![whole(0), whole(1)]) else {
-            unreachable!("they are several")
+        let nodes = |names: &[&str]| {
+            names
+                .iter()
+                .map(|&name| name.to_owned())
+                .collect::<Vec<_>>()
         };
-        let whom: Vec<String> = drain.acts().iter().map(Act::whom).collect();
-        assert_eq!(whom, ["node-a", "node-b", "rollout-0", "rollout-1"]);
-        assert_eq!(drain.question(), "Drain 2 nodes?");
+        let drain = |open: &[&str]| {
+            let all = nodes(&["node-a", "node-b"]);
+            Act::drain_all(all, nodes(open), vec![whole(0), whole(1)])
+        };
+        let whom = |act: &Act| act.parts().iter().map(Act::whom).collect::<Vec<_>>();
+        let both = drain(&["node-a", "node-b"]);
+        assert_eq!(whom(&both), ["node-a", "node-b", "rollout-0", "rollout-1"]);
+        assert_eq!(both.question(), "Drain 2 nodes?");
+        // One that an operator cordoned is not cordoned again, which would be refused.
+        assert_eq!(
+            whom(&drain(&["node-b"])),
+            ["node-b", "rollout-0", "rollout-1"]
+        );
+        let alone = |cordoned| Act::Drain {
+            node: "node-a".to_owned(),
+            cordoned,
+            whom: vec![whole(1)],
+        };
+        assert_eq!(whom(&alone(false)), ["node-a", "rollout-1"]);
+        assert_eq!(whom(&alone(true)), ["rollout-1"]);
+    }
+
+    #[test]
+    fn who_restarts_all_of_a_role_is_told_that_none_of_it_serves_meanwhile() {
+        let role = |role: &str, index| v1::RoleStatus {
+            role: role.to_owned(),
+            index,
+            ..Default::default()
+        };
+        let roles = vec![
+            role("trainer", 0),
+            role("trainer", 1),
+            role("rollout", 0),
+            role("rollout", 1),
+            role("agent", 0),
+        ];
+        let status = v1::Status {
+            roles: roles.clone(),
+            ..Default::default()
+        };
+        let job = job(status);
+        let said = |roles: &[v1::RoleStatus]| {
+            let acts = roles.iter().map(|r| Act::Restart(Whole::from(r)));
+            let said = several(acts.collect()).consequences(&job);
+            said.into_iter()
+                .filter(|line| line.starts_with("They are restarted"))
+                .collect::<Vec<_>>()
+        };
+        let none = "They are restarted together: no rollout serves meanwhile; `robustctl restart rollout` takes \
+                    one after the other.";
+        assert_eq!(said(&roles), [none]);
+        assert_eq!(
+            said(&roles[3..]),
+            [""; 0],
+            "one of two, and one that is alone"
+        );
+    }
+
+    #[test]
+    fn of_many_the_first_are_named_and_the_rest_is_counted() {
+        let several = several((0..300).map(|index| kill("rollout", index)).collect());
+        let said = several.consequences(&Job::default());
+        let names = &said[0];
+        assert!(names.starts_with("rollout-0, rollout-1, "), "{names}");
+        assert!(names.ends_with("rollout-9 and 290 more."), "{names}");
+        assert!(said[1].starts_with("SIGKILL"), "{said:?}");
     }
 }

@@ -136,7 +136,7 @@ impl Screen for Ask {
     }
 
     fn draw(&self, common: &Common, area: Rect, buf: &mut Buffer, _: &mut Drawn) {
-        let title = format!(" {} ", self.act.question());
+        let title = format!(" {} ", common.in_context(&self.act.question()));
         let mut asked = vec![String::new()];
         let verb = self.act.verb();
         match &self.needs {

@@ -17,16 +17,23 @@ const STALE_MS: u64 = 3_000;
 /// The two lines.
 pub fn draw(sight: &Sight, s: &v1::Status, area: Rect, buf: &mut Buffer) {
     let look = sight.look;
-    let job = Line::from(vec![
-        Span::styled(format!(" {}", look.fit(&s.job, 24)), look.strong()),
+    let name = sight.in_context(&look.fit(&s.job, 24));
+    let mut job = vec![
+        Span::styled(format!(" {name}"), look.strong()),
         Span::styled(
             format!("  {} {}", look.sign(&s.state), s.state),
             look.tone(look.tone_of(&s.state)),
         ),
         Span::raw(format!("  {}, policy {}", mode(s), s.policy)),
-        Span::styled(format!("  {} tok/s", count(tokens_per_s(s))), look.faint()),
-    ]);
-    put_ends(buf, area, 0, job, age(sight));
+    ];
+    let age = age(sight);
+    let pace = Span::styled(format!("  {} tok/s", count(tokens_per_s(s))), look.faint());
+    // The name of a context takes room, and how old all this is says more than the pace.
+    let taken: usize = job.iter().chain([&pace]).map(Span::width).sum();
+    if sight.context.is_none() || taken + 2 + age.width() <= usize::from(area.width) {
+        job.push(pace);
+    }
+    put_ends(buf, area, 0, Line::from(job), age);
     let (flying, waiting) = (s.trajectories_in_flight, s.trajectories_finished);
     let work = format!("{flying} in flight, {waiting} waiting ");
     let work = Line::styled(work, look.faint());

@@ -61,7 +61,9 @@ pub enum Wish {
     Back,
     /// Ring the terminal's bell, and have it notify with these words.
     Ring(String),
-    /// Leave the console.
+    /// Leave the console, where nothing is lost by it.
+    Leave,
+    /// Leave it in every case.
     Quit,
 }
 
@@ -138,9 +140,13 @@ impl Jobs {
         self.open.as_deref()
     }
 
-    /// What the last frame showed where.
+    /// What the last frame showed where. The row that it showed as the selected one is selected from now on, also where
+    /// nobody has chosen one yet: rows change places with what is heard, and Enter opens what was seen.
     pub fn set_drawn(&mut self, drawn: Drawn) {
         self.sight.drawn = drawn;
+        if let Some(shown) = self.chosen() {
+            self.table.choose(&self.rows, self.sight.look, &shown);
+        }
     }
 
     /// Shows a sentence on why something is not done, for a while.
@@ -220,7 +226,7 @@ impl Jobs {
         let is_typed = self.table.typing().is_some();
         match key.code {
             _ if is_typed => self.turn(&Input::Key(key.code)),
-            KeyCode::Char('q') => return vec![Wish::Quit],
+            KeyCode::Char('q') => return vec![Wish::Leave],
             KeyCode::Enter => return self.chosen().map(Wish::Open).into_iter().collect(),
             KeyCode::Char('J') if self.below => return vec![Wish::Back],
             KeyCode::Esc if self.below && self.table.filter().is_empty() => {

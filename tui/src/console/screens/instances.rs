@@ -212,10 +212,19 @@ fn disarm(whom: &[&RoleStatus], sight: &Sight) -> Effect {
     ask::open_all(armed, none, sight)
 }
 
-/// Out of traffic as long as one of them is in it, and then in again.
+/// The engines among them out of traffic as long as one is in it, and then in again.
 fn turn_traffic(whom: &[&RoleStatus], sight: &Sight) -> Effect {
-    let out = whom.iter().any(|r| !r.quarantined);
-    let turned = whom.iter().filter(|r| r.quarantined != out);
+    let engines: Vec<&RoleStatus> = whom
+        .iter()
+        .copied()
+        .filter(|r| is_engine(&r.role))
+        .collect();
+    if engines.is_empty() {
+        let why = sight.cannot_act().unwrap_or("only engines have traffic");
+        return Effect::refuse(why);
+    }
+    let out = engines.iter().any(|r| !r.quarantined);
+    let turned = engines.iter().filter(|r| r.quarantined != out);
     let act = |r: &&RoleStatus| Act::Traffic {
         role: r.role.clone(),
         index: r.index,

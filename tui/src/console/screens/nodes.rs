@@ -107,12 +107,24 @@ fn cordon(whom: &[&NodeStatus], sight: &Sight) -> Effect {
 
 fn drain(whom: &[&NodeStatus], sight: &Sight) -> Effect {
     let mut names: Vec<String> = whom.iter().map(|n| n.name.clone()).collect();
+    // What a node was cordoned for by itself, an operator makes his own word; what is his word already would be refused.
+    let open = whom.iter().filter(|n| !n.cordoned || n.cordoned_for_faults);
+    let open: Vec<String> = open.map(|n| n.name.clone()).collect();
     let moved = movable(&sight.job, &names);
+    if open.is_empty() && moved.is_empty() {
+        let why =
+            "there is nothing to do: it is cordoned already, and no instance has a slot there";
+        return Effect::refuse(why);
+    }
     let act = match (names.len(), names.pop()) {
-        (1, Some(node)) => Act::Drain { node, whom: moved },
+        (1, Some(node)) => Act::Drain {
+            node,
+            cordoned: open.is_empty(),
+            whom: moved,
+        },
         (_, last) => {
             names.extend(last);
-            Act::drain_all(names, moved)
+            Act::drain_all(names, open, moved)
         }
     };
     ask::open(act, sight)
@@ -140,6 +152,10 @@ fn movable(job: &Job, nodes: &[String]) -> Vec<Whole> {
 
 impl Screen for Nodes {
     fn on(&mut self, input: Input, common: &mut Common) -> Vec<Effect> {
+        if matches!(input, Input::OtherJob) {
+            self.table.unmark();
+            return Vec::new();
+        }
         self.table.heard(common.job.nodes());
         if let Some(turned) = self.table.on(&input, common.job.nodes(), common) {
             self.scroll.follow(turned);

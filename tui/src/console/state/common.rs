@@ -44,6 +44,11 @@ impl Common {
         self.instances.marked(self.job.roles())
     }
 
+    /// Another job runs: its instances were not marked.
+    pub(super) fn unmark(&mut self) {
+        self.instances.unmark();
+    }
+
     /// A status came: marks of instances that are gone go with them.
     pub(super) fn heard(&mut self) {
         let Common { sight, instances } = self;

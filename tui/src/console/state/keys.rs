@@ -52,7 +52,7 @@ impl State {
             return Some(self.apply(vec![asked]));
         }
         match code {
-            KeyCode::Char('q') => Some(vec![Action::Quit(Quit::Asked)]),
+            KeyCode::Char('q') => Some(self.leave()),
             KeyCode::Char('?') => {
                 let help = help::KeyHelp::of(self.shown, self.screen().hints(&self.common).own);
                 self.dialog = Some(Box::new(help));
@@ -82,6 +82,17 @@ impl State {
                 Some(actions)
             }
             _ => None,
+        }
+    }
+
+    /// Leaves, or says once what would be lost by it.
+    fn leave(&mut self) -> Vec<Action> {
+        match self.warn_of_answers() {
+            Some(why) => {
+                self.notify(why.to_owned(), false);
+                Vec::new()
+            }
+            None => vec![Action::Quit(Quit::Asked)],
         }
     }
 

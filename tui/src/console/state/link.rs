@@ -3,6 +3,7 @@
 use super::{Link, State};
 use crate::console::advice;
 use crate::console::event::{Action, Quit};
+use crate::console::names::ScreenId;
 use crate::console::screen::Input;
 use robust_proto::v1;
 
@@ -68,12 +69,17 @@ impl State {
         let other_job = sight.job.observe(now, status);
         sight.link = Link::Live;
         self.common.heard();
+        let mut actions = Vec::new();
         if other_job {
             self.bell.forget();
+            self.common.unmark();
+            let nodes = self.screens.get_mut(ScreenId::Nodes);
+            let effects = nodes.on(Input::OtherJob, &mut self.common);
+            actions.extend(self.apply(effects));
         }
         let status = self.common.sight.job.status();
         let rung = status.and_then(|status| self.bell.heard(status));
-        let mut actions = self.tell_dialog(Input::Heard);
+        actions.extend(self.tell_dialog(Input::Heard));
         actions.extend(rung.map(Action::Ring));
         if self.common.job.is_over() && self.connection.ends_with_job() {
             actions.push(Action::Quit(Quit::JobOver));

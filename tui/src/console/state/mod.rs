@@ -10,6 +10,7 @@
 //! ```
 //! Every connection has a number; what an older one still delivers is dropped. No clock in here:
 //! `now` is Unix time in milliseconds, given by the runner.
+mod answers;
 mod bell;
 mod common;
 mod connection;
@@ -30,6 +31,7 @@ use super::names::ScreenId;
 use super::screen::{Effect, Input, Screen};
 use super::screens::{Screens, instances};
 use super::ui::Drawn;
+use answers::Awaited;
 use connection::Connection;
 use phases::Phases;
 
@@ -65,6 +67,8 @@ pub struct State {
     beside: bool,
     /// What came of several acts and is to be told, once no dialog is in its way.
     told: Option<Told>,
+    /// Acts of which nobody knows yet what came of them.
+    awaited: Awaited,
 }
 
 impl State {
@@ -81,6 +85,7 @@ impl State {
             notice: None,
             beside: false,
             told: None,
+            awaited: Awaited::default(),
         }
     }
 
@@ -128,10 +133,12 @@ impl State {
             Event::PhasesEnded { never, .. } => self.phases.ended(now, never),
             Event::Played(playback) => sight.playback = Some(playback),
             Event::Answered(answer) => {
+                self.awaited.answered();
                 let good = answer.is_ok();
                 self.notify(answer.unwrap_or_else(|e| e), good);
             }
             Event::AnsweredAll(answers) => {
+                self.awaited.answered();
                 self.notify(answers.summary(), answers.is_good());
                 if !answers.is_good() {
                     self.told = Some(Told::of(&answers));
@@ -186,6 +193,16 @@ impl State {
     /// Whether the console is left when the job is over.
     pub fn ends_with_job(&self) -> bool {
         self.connection.ends_with_job()
+    }
+
+    /// Whether something was asked of the daemon that it has not answered yet.
+    pub fn awaits_answers(&self) -> bool {
+        self.awaited.is_any()
+    }
+
+    /// Why it is not left yet, which is said once for what is awaited.
+    pub fn warn_of_answers(&mut self) -> Option<&'static str> {
+        self.awaited.warn()
     }
 
     /// From now on Esc goes to the jobs of all contexts, where it ends nothing.
@@ -247,7 +264,12 @@ impl State {
         let mut actions = Vec::new();
         for effect in effects {
             match effect {
-                Effect::Do(action) => actions.push(action),
+                Effect::Do(action) => {
+                    if matches!(action, Action::Do(_)) {
+                        self.awaited.asked();
+                    }
+                    actions.push(action);
+                }
                 Effect::Tell { text, good } => self.notify(text, good),
                 Effect::Open(dialog) => self.dialog = Some(dialog),
                 Effect::Close => self.dialog = None,

@@ -6,6 +6,9 @@ use crate::console::ui::Drawn;
 use crate::console::ui::look::Look;
 use chrono::{FixedOffset, Offset as _, Utc};
 
+/// Cells of a context's name at most.
+const CONTEXT: usize = 24;
+
 /// The connection as the operator sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Link {
@@ -29,6 +32,8 @@ pub struct Settings {
     pub look: Look,
     /// Where the daemon is looked for, in words.
     pub place: String,
+    /// The context by which the daemon was named, where it was; a recording has none.
+    pub context: Option<String>,
     /// What to do when it is not there.
     pub fix: String,
     /// Offset of the operator's clock from UTC.
@@ -49,6 +54,7 @@ impl Settings {
         Settings {
             look,
             place,
+            context: None,
             fix: String::new(),
             zone: Utc.fix(),
             read_only: false,
@@ -66,6 +72,8 @@ pub struct Sight {
     pub look: Look,
     /// Where the daemon is looked for, in words.
     pub place: String,
+    /// The context by which the daemon was named, where it was.
+    pub context: Option<String>,
     /// What to do when it is not there.
     pub fix: String,
     /// Offset of the operator's clock from UTC.
@@ -94,6 +102,7 @@ impl Sight {
         Sight {
             look: settings.look,
             place: settings.place,
+            context: settings.context,
             fix: settings.fix,
             zone: settings.zone,
             read_only: settings.read_only,
@@ -104,6 +113,14 @@ impl Sight {
             job: Job::default(),
             advice: None,
             drawn: Drawn::default(),
+        }
+    }
+
+    /// Words about its job, after the context where there is one: jobs of several contexts often have the same name.
+    pub fn in_context(&self, words: &str) -> String {
+        match &self.context {
+            Some(context) => format!("{}: {words}", self.look.fit(context, CONTEXT)),
+            None => words.to_owned(),
         }
     }
 

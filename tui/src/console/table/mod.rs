@@ -74,9 +74,20 @@ impl<T> Table<T> {
         rows.iter().filter(|row| self.is_marked(row)).collect()
     }
 
-    /// Other rows than before: marks of those that are gone go with them.
+    /// Nothing is marked any more.
+    pub fn unmark(&mut self) {
+        if let Some(marks) = &mut self.marks {
+            marks.clear();
+        }
+    }
+
+    /// Other rows than before: marks of those that are gone go with them. A daemon that has just started again names
+    /// nobody at first, of whom nobody is gone.
     pub fn heard(&mut self, rows: &[T]) {
         let spec = self.spec;
+        if rows.is_empty() {
+            return;
+        }
         if let Some(marks) = self.marks.as_mut().filter(|marks| marks.count() > 0) {
             let names: BTreeSet<String> = rows.iter().map(spec.name).collect();
             marks.keep(&names);
@@ -156,9 +167,7 @@ impl<T> Table<T> {
                 Some(Turned::No)
             }
             KeyCode::Esc if marks.count() > 0 => {
-                if let Some(marks) = &mut self.marks {
-                    marks.clear();
-                }
+                self.unmark();
                 Some(Turned::No)
             }
             _ => None,

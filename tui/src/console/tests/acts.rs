@@ -1,10 +1,12 @@
 //! What changes the job: asked first, typed where it is dangerous, done once.
 use super::super::act::{Act, Strike, Whole};
-use super::super::event::{Action, Event};
+use super::super::event::{Action, Event, Quit};
+use super::super::session::Session;
 use super::super::state::{Settings, State};
 use super::fixtures::*;
 use super::reducer::{play, typed};
 use super::screens::screen;
+use crate::endpoint::Endpoint;
 use crossterm::event::KeyCode;
 use robust_proto::v1;
 use robust_shared::fault::Fault;
@@ -420,4 +422,62 @@ fn draining_a_node_restarts_each_of_its_instances_and_a_gang_once() {
     };
     let names: Vec<String> = whom.iter().map(Whole::name).collect();
     assert_eq!(names, ["trainer-0", "rollout-0", "agent-0"]);
+}
+
+#[test]
+fn q_says_once_that_an_answer_is_awaited_and_then_leaves_all_the_same() {
+    let mut state = showing(healthy());
+    assert_eq!(play(&mut state, typed("Py")), [Action::Do(Act::Pause)]);
+    assert_eq!(play(&mut state, [press('q')]), []);
+    assert!(
+        state
+            .notice()
+            .unwrap()
+            .text
+            .contains("answer of the daemon")
+    );
+    let leaves = [Action::Quit(Quit::Asked)];
+    assert_eq!(play(&mut state, [press('q')]), leaves);
+    // Another act, another warning; none once all of them are answered.
+    let _ = play(&mut state, typed("Py"));
+    assert_eq!(play(&mut state, [press('q')]), []);
+    let answered = || Event::Answered(Ok("the job is paused".to_owned()));
+    let _ = play(&mut state, [answered(), answered()]);
+    assert_eq!(play(&mut state, [press('q')]), leaves);
+}
+
+#[test]
+fn a_console_that_waits_for_answers_is_not_replaced() {
+    let nowhere = Endpoint::Unix {
+        state_dir: "/nowhere".into(),
+    };
+    let mut session = Session::new(nowhere, showing(healthy()), None);
+    assert_eq!(session.holds(), None);
+    for event in typed("Py") {
+        let _ = session.take(event);
+    }
+    assert!(session.holds().unwrap().contains("waits for answers"));
+    let _ = session.take(Event::Answered(Err(
+        "refused: it is paused already".to_owned()
+    )));
+    assert_eq!(session.holds(), None);
+}
+
+#[test]
+fn a_node_that_an_operator_cordoned_is_drained_without_another_cordon() {
+    let mut status = on_two_nodes();
+    status.nodes[0].cordoned = true;
+    status.roles.retain(|r| r.role != "trainer");
+    let mut state = showing(status.clone());
+    let actions = play(&mut state, typed("7Dy"));
+    let [Action::Do(drain @ Act::Drain { cordoned: true, .. })] = &actions[..] else {
+        panic!("{actions:?}")
+    };
+    let whom: Vec<String> = drain.parts().iter().map(Act::whom).collect();
+    assert_eq!(whom, ["rollout-0", "agent-0"]);
+    status.roles.retain(|r| r.node != "node-a");
+    let mut state = showing(status);
+    assert_eq!(play(&mut state, typed("7Dy")), []);
+    let notice = state.notice().unwrap();
+    assert!(notice.text.contains("cordoned already"), "{notice:?}");
 }

@@ -1,9 +1,10 @@
 //! The jobs of several contexts side by side.
 use super::super::event::{Action, Event};
 use super::super::jobs::{self, Jobs, News, Wish};
-use super::super::state::Settings;
+use super::super::state::{Settings, State};
 use super::fixtures::*;
 use super::reducer::{play, typed};
+use super::screens::screen;
 use crate::cli::ThemeName;
 use crate::console::ui::look::Look;
 use crossterm::event::KeyCode;
@@ -275,7 +276,9 @@ fn escape_ends_a_filter_and_then_goes_back_where_there_is_a_console_below() {
     jobs.lies_over(None);
     assert_eq!(press_all(&mut jobs, [key(KeyCode::Esc)]), [Wish::Back]);
     assert_eq!(press_all(&mut jobs, [press('J')]), [Wish::Back]);
-    assert_eq!(press_all(&mut jobs, [press('q')]), [Wish::Quit]);
+    assert_eq!(press_all(&mut jobs, [press('q')]), [Wish::Leave]);
+    let ends = press_all(&mut jobs, [Event::Terminate]);
+    assert_eq!(ends, [Wish::Quit], "whatever is under way");
 }
 
 #[test]
@@ -317,4 +320,58 @@ fn escape_leads_from_a_console_to_all_jobs_where_it_ends_nothing_else() {
     let _ = play(&mut state, typed("K"));
     assert_eq!(play(&mut state, escape()), [], "it closes the dialog");
     assert_eq!(play(&mut state, escape()), [Action::ShowJobs]);
+}
+
+#[test]
+fn a_console_says_of_which_context_it_is_also_where_it_asks() {
+    let of = |context: &str| {
+        let context = Some(context.to_owned());
+        showing_of(
+            Settings {
+                context,
+                ..settings()
+            },
+            healthy(),
+        )
+    };
+    let header = |state: &State| {
+        screen(state, 80, 24)
+            .lines()
+            .nth(1)
+            .unwrap_or("")
+            .to_owned()
+    };
+    let (prod, mut staging) = (of("prod"), of("staging"));
+    assert!(
+        header(&prod).starts_with(" prod: arith-grpo "),
+        "{}",
+        header(&prod)
+    );
+    assert!(header(&prod).contains("data 0s old"), "{}", header(&prod));
+    assert!(header(&staging).starts_with(" staging: arith-grpo "));
+    let _ = play(&mut staging, [press('P')]);
+    let asked = screen(&staging, 80, 24);
+    assert!(asked.contains(" staging: Pause the job? "), "{asked}");
+    let long = header(&of("a-name-that-is-longer-than-any-context-has"));
+    assert!(
+        long.starts_with(" a-name-that-is-longer-t…: arith-grpo "),
+        "{long}"
+    );
+}
+
+#[test]
+fn enter_opens_the_context_that_the_frame_showed_whatever_was_heard_since() {
+    let mut jobs = beside(&names(&["nightly", "prod"]));
+    for context in ["nightly", "prod"] {
+        let _ = jobs.hear(NOW, says(context, 1, healthy()));
+    }
+    assert!(drawn(&mut jobs, 80, 24).contains("▶ nightly"));
+    let _ = jobs.hear(NOW, says("prod", 1, alarmed()));
+    let wishes = press_all(&mut jobs, [key(KeyCode::Enter)]);
+    assert_eq!(wishes, [Wish::Open("nightly".to_owned())]);
+    let text = drawn(&mut jobs, 80, 24);
+    assert!(
+        text.contains("▶ nightly") && text.contains("  prod"),
+        "{text}"
+    );
 }

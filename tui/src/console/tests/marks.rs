@@ -6,6 +6,7 @@ use super::super::state::{Settings, State};
 use super::fixtures::*;
 use super::reducer::{draw, play, typed};
 use super::screens::{check_at, screen};
+use crate::error::CliError;
 use crossterm::event::KeyCode;
 use robust_shared::fault::Fault;
 
@@ -206,8 +207,9 @@ fn answered(refused: bool) -> Event {
     answers.take("rollout-0".to_owned(), Ok(()));
     answers.take("rollout-1".to_owned(), Ok(()));
     if refused {
-        let why = "refused: agent-0 is not running (recovering); try again when it is";
-        answers.take("agent-0".to_owned(), Err(why.to_owned()));
+        let why = "agent-0 is not running (recovering); try again when it is";
+        let refused = CliError::Refused(why.to_owned());
+        answers.take("agent-0".to_owned(), Err(refused));
     }
     Event::AnsweredAll(Box::new(answers))
 }
@@ -240,4 +242,54 @@ fn answers_wait_for_a_question_that_is_open() {
         text.contains("agent-0: refused: agent-0 is not running"),
         "{text}"
     );
+}
+
+#[test]
+fn marks_outlive_a_restart_of_the_daemon_and_go_with_the_job() {
+    let mut state = showing(on_two_nodes());
+    let _ = play(&mut state, typed("7a2jj  "));
+    let marks = |state: &mut State| {
+        let _ = play(state, [press('7')]);
+        let nodes = marked(state);
+        let _ = play(state, [press('2')]);
+        (marked(state), nodes)
+    };
+    assert_eq!(marks(&mut state), (2, 2));
+    // A daemon that has just started says no more than that at first.
+    let mut blank = on_two_nodes();
+    (blank.state, blank.started_ms) = ("starting".into(), NOW);
+    blank.roles.clear();
+    blank.nodes.clear();
+    let _ = play(&mut state, [over(1, blank)]);
+    assert_eq!(marks(&mut state), (2, 2));
+    let _ = play(&mut state, [over(1, on_two_nodes())]);
+    assert_eq!(marks(&mut state), (2, 2));
+    let mut other = on_two_nodes();
+    other.started_ms += 5_000;
+    let _ = play(&mut state, [over(1, other)]);
+    assert_eq!(marks(&mut state), (0, 0));
+}
+
+#[test]
+fn of_marked_instances_only_engines_leave_traffic_and_come_back() {
+    let mut state = showing(healthy());
+    let _ = play(&mut state, typed("2jj    "));
+    assert_eq!(marked(&state), 4, "three engines and an agent");
+    let actions = play(&mut state, typed("Qy"));
+    let engines = ["rollout-0", "rollout-1", "rollout-2"];
+    assert_eq!(whom(several(&actions)), engines);
+    let mut status = healthy();
+    for engine in &mut status.roles[2..5] {
+        engine.quarantined = true;
+    }
+    // The agent, which is never out of it, keeps none of them out.
+    let _ = play(&mut state, [over(1, status)]);
+    let actions = play(&mut state, typed("Qy"));
+    let back = |act: &Act| matches!(act, Act::Traffic { out: false, .. });
+    assert!(several(&actions).acts().iter().all(back));
+    assert_eq!(whom(several(&actions)), engines);
+    let _ = play(&mut state, [key(KeyCode::Esc)]);
+    assert_eq!(play(&mut state, typed("GQ")), []);
+    assert!(state.dialog().is_none());
+    assert_eq!(state.notice().unwrap().text, "only engines have traffic");
 }
