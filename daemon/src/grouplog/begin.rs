@@ -16,6 +16,8 @@ use super::carried::Carried;
 use crate::store::{Store, StoreError};
 use robust_grouplog::{Entry, GroupLog, LogError, Position};
 use robust_remote::Remote;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
 
 /// Why a log cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -137,6 +139,25 @@ pub async fn no_life(remote: &Remote, job: &str) -> Result<(), BeginError> {
         Some((_, tip)) => Err(BeginError::NoHead { tip, url }),
         None => Ok(()),
     }
+}
+
+/// Whether somebody writes the job's log now: it is looked at for so long at most, and so often.
+///
+/// # Errors
+/// When the log cannot be read.
+pub async fn moves(
+    (remote, job): (&Remote, &str),
+    (within, every): (Duration, Duration),
+) -> Result<bool, LogError> {
+    let first = newest_life(remote, job).await?;
+    let until = Instant::now() + within;
+    while Instant::now() < until {
+        sleep(every).await;
+        if newest_life(remote, job).await? != first {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 async fn newest_life(remote: &Remote, job: &str) -> Result<Option<(String, Position)>, LogError> {
