@@ -148,6 +148,7 @@ pub(super) struct Queue {
     backlog: Mutex<Backlog>,
     news: Notify,
     idle: Notify,
+    hurry: Notify,
 }
 
 impl Queue {
@@ -189,6 +190,16 @@ impl Queue {
     pub fn first_unheard(&self) -> Option<u64> {
         let backlog = self.backlog();
         backlog.waiting.iter().filter_map(|one| one.begins).min()
+    }
+
+    /// Somebody waits for the end: what failed is tried again now. Where it is being posted, that is so after its next failure.
+    pub fn hurry(&self) {
+        self.hurry.notify_one();
+    }
+
+    /// Returns once somebody is in a hurry.
+    pub async fn hurried(&self) {
+        self.hurry.notified().await;
     }
 
     /// Returns once nothing waits and nothing is being posted.
