@@ -38,7 +38,7 @@ pub enum BeginError {
     /// The log is of another life of the job, which nobody ended.
     #[error(
         "{url} has the log of another life of the job, up to {tip}: to go on with that, begin with an empty --state-dir and \
-         --restore-from {url}; to begin the job anew, start with --fresh, and it is written over no more"
+         --restore-from {url}; to begin the job anew, start with --fresh, or with [ha] give the job another name, and it is written over no more"
     )]
     AnotherLife {
         /// Where that log stands.
