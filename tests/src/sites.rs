@@ -95,20 +95,34 @@ impl Controllers {
             self.signal(which, Signal::SIGKILL);
             std::fs::remove_dir_all(self.state_dir(which)).expect("its state");
         }
+        let from = format!("--restore-from=file://{}", self.log_folder().display());
+        self.launch_alone(0, &[&from]);
+    }
+
+    /// Starts a controller that is to lead without etcd, with these arguments besides.
+    pub fn launch_alone(&mut self, which: usize, more: &[&str]) {
         let child = self
-            .robustd(0, "control-0")
+            .robustd(which, &format!("control-{which}"))
             .arg("--alone")
-            .arg(format!(
-                "--restore-from=file://{}",
-                self.log_folder().display()
-            ))
+            .args(more)
             .arg("--job")
-            .arg(&self.jobs[0])
-            .args(["--listen-nodes", &self.addresses[0]])
+            .arg(&self.jobs[which])
+            .args(["--listen-nodes", &self.addresses[which]])
             .arg("--state-dir")
-            .arg(self.state_dir(0))
+            .arg(self.state_dir(which))
             .spawn();
-        self.daemons[0] = Some(child.expect("robustd starts"));
+        self.daemons[which] = Some(child.expect("robustd starts"));
+    }
+
+    /// From its next start on a controller looks for etcd where nobody is.
+    pub fn lose_way_to_etcd(&mut self, which: usize) {
+        let mut text = std::fs::read_to_string(&self.jobs[which]).expect("its job file");
+        for endpoint in self.etcd.endpoints() {
+            text = text.replace(endpoint.trim_end_matches('/'), "http://127.0.0.1:1");
+        }
+        let path = self.dir.path().join(format!("cut-{which}.toml"));
+        std::fs::write(&path, text).expect("it is written");
+        self.jobs[which] = path;
     }
 
     /// The folder that a controller's job file is in.

@@ -171,6 +171,29 @@ fn a_leader_that_is_lost_before_its_job_began_costs_nothing() {
 }
 
 #[test]
+fn while_another_controller_leads_none_goes_on_alone_with_a_way_to_etcd_or_without() {
+    let Some(mut all) = start(1_000) else { return };
+    let (first, before) = at_work(&mut all, 2);
+    let other = (first + 1) % 3;
+    all.signal(other, Signal::SIGKILL);
+    all.launch_alone(other, &[]);
+    assert_eq!(all.end_of(other), 2, "{}", all.logs());
+    let said = |all: &Controllers| all.log(&format!("control-{other}"));
+    assert!(said(&all).contains("etcd answers"), "{}", all.logs());
+    all.lose_way_to_etcd(other);
+    all.launch_alone(other, &[]);
+    assert_eq!(all.end_of(other), 2, "{}", all.logs());
+    assert!(
+        said(&all).contains("somebody writes the job's log"),
+        "{}",
+        all.logs()
+    );
+    let (leader, _) = all.until("the job to go on", |s| step(s) > step(&before));
+    assert_eq!(leader, first);
+    all.stop(leader);
+}
+
+#[test]
 fn where_etcd_is_lost_one_controller_goes_on_alone_from_the_log() {
     let Some(mut all) = start(1_000) else { return };
     let (_, before) = at_work(&mut all, 2);
@@ -182,6 +205,19 @@ fn where_etcd_is_lost_one_controller_goes_on_alone_from_the_log() {
         "it is the same job: {after}"
     );
     assert!(after["controllers"].is_null(), "{after}");
+    // Etcd is back as it was, which is older than the job.
+    all.signal(alone, Signal::SIGKILL);
+    for member in 0..all.etcd.endpoints().len() {
+        all.etcd.restart(member);
+    }
+    all.launch(alone);
+    assert_eq!(all.end_of(alone), 2, "{}", all.logs());
+    let log = all.log(&format!("control-{alone}"));
+    assert!(log.contains("has gone on without etcd"), "{log}");
+    all.launch_alone(alone, &[]);
+    let (alone, later) = all.until("the job to go on", |s| step(s) > step(&after) + 1);
+    assert_eq!(alone, 0);
+    assert!(later["controllers"].is_null(), "{later}");
     all.stop(alone);
 }
 

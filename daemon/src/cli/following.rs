@@ -5,7 +5,7 @@
 use super::checks::Prepared;
 use super::failure::Failure;
 use super::listeners::{MetricsListener, door};
-use crate::grpc::{Rights, bind_tcp, serve_answers};
+use crate::grpc::{Revoked, Rights, bind_tcp, serve_answers};
 use crate::ha::{Candidacy, answers};
 use crate::metrics::{Followed, Follower, FollowerMetrics};
 use crate::state::StateDir;
@@ -71,19 +71,57 @@ impl Following {
     }
 }
 
-/// What files hold; none: one of them is not there.
-fn held(files: &[PathBuf]) -> Option<Vec<Vec<u8>>> {
-    files.iter().map(|file| fs::read(file).ok()).collect()
+/// Files that say who is answered.
+#[derive(Default)]
+struct Files {
+    /// Until these are there, nobody is answered.
+    needed: Vec<PathBuf>,
+    /// These may be there or not.
+    others: Vec<PathBuf>,
 }
 
-/// Waits until all files are there, and hold something else than this.
-async fn changed(files: &[PathBuf], known: Option<&Vec<Vec<u8>>>) {
-    loop {
-        sleep(LOOK).await;
-        if let Some(now) = held(files)
-            && Some(&now) != known
-        {
-            return;
+/// What files hold; none for one that is not there.
+type Held = Vec<Option<Vec<u8>>>;
+
+impl Files {
+    /// What they hold; none: one that is needed is not there.
+    fn held(&self) -> Option<Held> {
+        let read = |file: &PathBuf| fs::read(file).ok();
+        let needed: Option<Vec<_>> = self.needed.iter().map(read).collect();
+        let needed = needed?.into_iter().map(Some);
+        Some(needed.chain(self.others.iter().map(read)).collect())
+    }
+
+    /// Waits until all that are needed are there, and they hold something else than this.
+    async fn changed(&self, known: Option<&Held>) {
+        loop {
+            sleep(LOOK).await;
+            if let Some(now) = self.held()
+                && Some(&now) != known
+            {
+                return;
+            }
+        }
+    }
+}
+
+/// A warning that lasts, which is said once.
+#[derive(Default)]
+struct Lasting(Option<String>);
+
+impl Lasting {
+    /// Whether it is another one than the last.
+    fn is_new(&mut self, text: &str) -> bool {
+        let is_new = self.0.as_deref() != Some(text);
+        if is_new {
+            self.0 = Some(text.to_owned());
+        }
+        is_new
+    }
+
+    fn warn(&mut self, text: &str) {
+        if self.is_new(text) {
+            tracing::warn!("{text}");
         }
     }
 }
@@ -105,15 +143,19 @@ impl Scraped {
     async fn serve(self, ends: watch::Receiver<bool>) {
         // Nobody shows or is shown anything on this machine's own address.
         let files = match self.addr.ip().to_canonical().is_loopback() {
-            true => Vec::new(),
-            false => vec![self.state.clients_key(), self.state.metrics_key()],
+            true => Files::default(),
+            false => Files {
+                needed: vec![self.state.clients_key(), self.state.metrics_key()],
+                others: Vec::new(),
+            },
         };
+        let mut fails = Lasting::default();
         let stands = self.stands.clone();
         let metrics = Arc::new(FollowerMetrics::new(move || follower(&stands.borrow())));
         while !*ends.borrow() {
-            let Some(known) = held(&files) else {
+            let Some(known) = files.held() else {
                 tokio::select! {
-                    () = changed(&files, None) => {}
+                    () = files.changed(None) => {}
                     () = ended(ends.clone()) => {}
                 }
                 continue;
@@ -123,10 +165,11 @@ impl Scraped {
                     let metrics = Arc::clone(&metrics);
                     let (at, serving) = listener.serve_text(Arc::new(move || metrics.encode()));
                     tracing::info!("metrics of a controller that follows on {at}");
+                    fails = Lasting::default();
                     Some(serving)
                 }
                 Err(error) => {
-                    tracing::warn!("metrics are not served: {error}");
+                    fails.warn(&format!("metrics are not served: {error}"));
                     None
                 }
             };
@@ -138,7 +181,7 @@ impl Scraped {
             };
             tokio::select! {
                 () = serving => {}
-                () = changed(&files, Some(&known)) => {}
+                () = files.changed(Some(&known)) => {}
                 () = ended(ends.clone()) => {}
             }
         }
@@ -156,11 +199,17 @@ struct Asked {
 
 impl Asked {
     async fn serve(self, ends: watch::Receiver<bool>) {
-        let files = [self.state.token()];
+        let others = [self.viewer.clone(), self.break_glass.clone()];
+        let others = others.into_iter().flatten();
+        let files = Files {
+            needed: vec![self.state.token()],
+            others: others.chain([self.state.revoked_persons()]).collect(),
+        };
+        let mut fails = Lasting::default();
         while !*ends.borrow() {
-            let Some(known) = held(&files) else {
+            let Some(known) = files.held() else {
                 tokio::select! {
-                    () = changed(&files, None) => {}
+                    () = files.changed(None) => {}
                     () = ended(ends.clone()) => {}
                 }
                 continue;
@@ -168,11 +217,11 @@ impl Asked {
             let opened = match self.open().await {
                 Ok(opened) => Some(opened),
                 Err(error) => {
-                    tracing::warn!("operators' tools are not told who leads: {error}");
+                    fails.warn(&format!("operators' tools are not told who leads: {error}"));
                     None
                 }
             };
-            let Some((listener, door)) = opened else {
+            let Some((listener, door, revoked)) = opened else {
                 tokio::select! {
                     () = sleep(LOOK) => {}
                     () = ended(ends.clone()) => {}
@@ -180,23 +229,25 @@ impl Asked {
                 continue;
             };
             tracing::info!("operators' tools are told who leads on {}", self.addr);
+            fails = Lasting::default();
             let until = async {
                 tokio::select! {
-                    () = changed(&files, Some(&known)) => {}
+                    () = files.changed(Some(&known)) => {}
                     () = ended(ends.clone()) => {}
                 }
             };
-            let answers = answers(self.stands.clone());
+            let answers = answers(self.stands.clone(), Some(revoked));
             if let Err(error) = serve_answers(listener, answers, door, until).await {
                 tracing::warn!("operators' tools are not told who leads any more: {error}");
             }
         }
     }
 
-    async fn open(&self) -> Result<(TcpListener, Door<Rights>), Failure> {
+    async fn open(&self) -> Result<(TcpListener, Door<Rights>, Revoked), Failure> {
         let viewer = self.viewer.as_deref();
         let door = door(&self.state, viewer, self.break_glass.as_deref())?;
-        Ok((bind_tcp("--listen", self.addr).await?, door))
+        let revoked = Revoked::open(&self.state.revoked_persons())?;
+        Ok((bind_tcp("--listen", self.addr).await?, door, revoked))
     }
 }
 
@@ -218,5 +269,34 @@ fn follower(of: &Candidacy) -> Follower {
         behind: of.behind(),
         may_lead: of.files.has_all(),
         lacks_bytes: of.files.lacking_bytes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn files_that_are_needed_are_waited_for_and_a_change_of_any_is_seen() {
+        let temp = tempfile::tempdir().unwrap();
+        let (token, revoked) = (temp.path().join("token"), temp.path().join("revoked"));
+        let files = Files {
+            needed: vec![token.clone()],
+            others: vec![revoked.clone()],
+        };
+        assert_eq!(files.held(), None);
+        fs::write(&token, "secret").unwrap();
+        let first = files.held().unwrap();
+        assert_eq!(first, [Some(b"secret".to_vec()), None]);
+        fs::write(&revoked, "alice").unwrap();
+        assert_ne!(files.held().unwrap(), first);
+    }
+
+    #[test]
+    fn a_warning_that_lasts_is_new_once() {
+        let mut fails = Lasting::default();
+        let said = ["full", "full", "away", "full"].map(|text| fails.is_new(text));
+        assert_eq!(said, [true, false, true, true]);
     }
 }

@@ -8,7 +8,7 @@ use super::signals;
 use crate::files::Manifest;
 use crate::grouplog::{self, Attached, BeginError, Carried, Logging, Register};
 use crate::ha::{Advert, Candidate, Followed, Lead, Setting};
-use crate::state::{Readers, StateDir, read_private};
+use crate::state::{Readers, StateDir, read_private, write_private};
 use crate::store::Store;
 use robust_grouplog::{GroupLog, Position, Seal};
 use robust_remote::Remote;
@@ -16,6 +16,7 @@ use robust_shared::job::Job;
 use robust_shared::wire::{JobState, Word as _};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Makes the state of a job that ran on another machine.
 pub(super) async fn restore(
@@ -71,6 +72,10 @@ pub(super) async fn begin(
             grouplog::begin(&log, store, &mut carried, remote.url()).await?
         }
     };
+    if prepared.job.ha.is_some() && lead.is_none() {
+        // What etcd knows of the job is older from now on, should it come back.
+        write_private(&state.alone(), remote.url().as_bytes())?;
+    }
     log.become_current().await.map_err(BeginError::Log)?;
     let url = remote.url();
     tracing::info!("what is stored goes to {url} as well, after {at}");
@@ -139,7 +144,16 @@ pub(super) enum Place {
 
 const NOT_ONE_OF_SEVERAL: &str = "--alone is for a job file with [ha]; this one has none, and its controller is alone anyway: leave --alone away";
 const LED: &str = "etcd answers and knows how far the job's log counts, so that controllers with --candidate go on with it; \
-                   --alone is for a job whose etcd was lost with its data, as two controllers would write one log";
+                   --alone is for a job whose etcd was lost with its data, as two controllers would write one log. Where the \
+                   job went on with --alone since, and that state directory is lost as well, what etcd knows is old: remove \
+                   its keys below robust/JOB/, and start again";
+const MOVES: &str = "somebody writes the job's log, so that another controller of the job leads: end all of them before one goes on \
+                     with --alone, as two controllers would write one log";
+const WENT_ALONE: &str = "the job of this state directory has gone on without etcd, and what etcd knows of it, if anything, is older: \
+                          start it with --alone again; there is no way back to several controllers";
+/// How long the log is looked at before a controller leads without etcd, and how often. Whoever leads a job at work writes
+/// several times in that time.
+const LOOKED: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(1));
 const ALONE: &str = "--candidate names one of several controllers, and the job file has no [ha]: add that, or leave \
                      --candidate away";
 const FRESH: &str = "with [ha] a job does not begin anew over what it was, as whoever is started last would end it for \
@@ -173,6 +187,9 @@ pub(super) async fn place(
             return Err(Failure::Candidate(why));
         }
     }
+    if !args.alone && state.alone().exists() {
+        return Err(Failure::Candidate(WENT_ALONE));
+    }
     let advert = Advert {
         name: args.candidate.clone().unwrap_or_else(host),
         nodes: args.listen_nodes.clone().unwrap_or_default(),
@@ -185,13 +202,7 @@ pub(super) async fn place(
     let holder = data::holder(prepared, state, Some(remote));
     let setting = Setting::new(ha, (&job.job.name, advert), holder, remote.clone())?;
     if args.alone {
-        if setting.is_known_to_etcd().await {
-            return Err(Failure::Candidate(LED));
-        }
-        tracing::warn!(
-            "this controller leads without etcd: no other controller of the job may run any more"
-        );
-        return Ok(Place::Alone);
+        return alone(&setting, (remote, &job.job.name), state).await;
     }
     let candidate = Candidate::new(setting, seal, logging.under_way().clone());
     let following = Following::begin(prepared, state, candidate.stands()).await?;
@@ -211,6 +222,31 @@ pub(super) async fn place(
             })
         }
     })
+}
+
+/// Leads without etcd, unless another controller may lead with it.
+async fn alone(
+    setting: &Setting,
+    log: (&Remote, &str),
+    state: &StateDir,
+) -> Result<Place, Failure> {
+    // A job that went on without etcd before does so again, whatever etcd holds of the time before that.
+    if !state.alone().exists() {
+        if setting.is_known_to_etcd().await? {
+            return Err(Failure::Candidate(LED));
+        }
+        // It may be that etcd is only not reached from here.
+        if grouplog::moves(log, LOOKED)
+            .await
+            .map_err(BeginError::Log)?
+        {
+            return Err(Failure::Candidate(MOVES));
+        }
+    }
+    tracing::warn!(
+        "this controller leads without etcd: no other controller of the job may run any more"
+    );
+    Ok(Place::Alone)
 }
 
 /// Where other machines reach what listens at `--listen`.

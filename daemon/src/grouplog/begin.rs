@@ -16,6 +16,8 @@ use super::carried::Carried;
 use crate::store::{Store, StoreError};
 use robust_grouplog::{Entry, GroupLog, LogError, Position};
 use robust_remote::Remote;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
 
 /// Why a log cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +38,7 @@ pub enum BeginError {
     /// The log is of another life of the job, which nobody ended.
     #[error(
         "{url} has the log of another life of the job, up to {tip}: to go on with that, begin with an empty --state-dir and \
-         --restore-from {url}; to begin the job anew, start with --fresh, and it is written over no more"
+         --restore-from {url}; to begin the job anew, start with --fresh, or with [ha] give the job another name, and it is written over no more"
     )]
     AnotherLife {
         /// Where that log stands.
@@ -137,6 +139,25 @@ pub async fn no_life(remote: &Remote, job: &str) -> Result<(), BeginError> {
         Some((_, tip)) => Err(BeginError::NoHead { tip, url }),
         None => Ok(()),
     }
+}
+
+/// Whether somebody writes the job's log now: it is looked at for so long at most, and so often.
+///
+/// # Errors
+/// When the log cannot be read.
+pub async fn moves(
+    (remote, job): (&Remote, &str),
+    (within, every): (Duration, Duration),
+) -> Result<bool, LogError> {
+    let first = newest_life(remote, job).await?;
+    let until = Instant::now() + within;
+    while Instant::now() < until {
+        sleep(every).await;
+        if newest_life(remote, job).await? != first {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 async fn newest_life(remote: &Remote, job: &str) -> Result<Option<(String, Position)>, LogError> {

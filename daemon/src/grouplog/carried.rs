@@ -163,12 +163,38 @@ pub(super) fn opened(
         return Ok(None);
     }
     match (kept.split_first(), seal) {
-        // Whoever can write to the log and has no secret makes none.
-        (Some((&PLAIN, _)), Some(_)) if is_secret(name) => Err(SealError::Other {
-            name: name.to_owned(),
-        }),
+        // Whoever can write to the log and has no secret makes none. What goes along in any case is plain in a log from before
+        // a secret was named.
+        (Some((&PLAIN, _)), Some(_)) if is_secret(name) && !is_open(name) => {
+            Err(SealError::Other {
+                name: name.to_owned(),
+            })
+        }
         (Some((&PLAIN, contents)), _) => Ok(Some(contents.to_vec())),
         (Some((&SEALED, sealed)), Some(seal)) => seal.open(name, sealed).map(Some),
         _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::state::write_private;
+
+    #[test]
+    fn what_went_along_before_a_secret_was_named_opens_with_one_and_a_plain_secret_does_not() {
+        let temp = tempfile::tempdir().unwrap();
+        let state = StateDir::make(temp.path()).unwrap();
+        let revoked = b"operator.alice.4000000000\n";
+        write_private(&state.revoked_persons(), revoked).unwrap();
+        let changed = Carried::new(&state, None, Vec::new()).changed();
+        let (name, kept) = &changed[0];
+        assert_eq!((changed.len(), name.as_str()), (1, "persons.revoked"));
+        let seal = Seal::new(&[7; 32]).unwrap();
+        let kept = kept.as_ref().unwrap();
+        let found = opened(name, kept, Some(&seal)).unwrap();
+        assert_eq!(found.as_deref(), Some(&revoked[..]));
+        assert!(opened("token", kept, Some(&seal)).is_err());
     }
 }

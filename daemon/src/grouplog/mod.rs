@@ -17,7 +17,7 @@ mod tests;
 mod under_way;
 
 pub use attached::{Attached, Fate, Register};
-pub use begin::{BeginError, begin, no_life, no_other_life, put_base};
+pub use begin::{BeginError, begin, moves, no_life, no_other_life, put_base};
 pub use carried::Carried;
 pub use restore::{RestoreError, Restored, newest, restore, restored, write_files};
 pub use under_way::UnderWay;

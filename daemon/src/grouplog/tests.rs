@@ -113,6 +113,26 @@ async fn another_machine_has_all_that_was_acknowledged_and_the_same_files() {
     assert!(!in_log, "a secret lies open in the log");
 }
 
+#[tokio::test]
+async fn a_log_that_somebody_writes_is_seen_to_move_and_one_that_nobody_writes_is_not() {
+    let site = Site::new();
+    let (remote, every) = (site.remote(), Duration::from_millis(10));
+    let long = (Duration::from_secs(60), every);
+    let short = (Duration::from_millis(50), every);
+    assert!(!moves((&remote, "job"), short).await.unwrap(), "no log");
+    let first = site.open("a").await.unwrap();
+    assert!(!moves((&remote, "job"), short).await.unwrap(), "nobody");
+    let writes = async {
+        for n in 0..1000 {
+            write(&first, n).await;
+        }
+    };
+    tokio::select! {
+        moved = moves((&remote, "job"), long) => assert!(moved.unwrap()),
+        () = writes => panic!("nobody saw it move"),
+    }
+}
+
 fn find(folder: &Path, text: &[u8]) -> bool {
     std::fs::read_dir(folder).unwrap().flatten().any(|entry| {
         let path = entry.path();

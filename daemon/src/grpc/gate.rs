@@ -19,7 +19,7 @@ use std::convert::Infallible;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tonic::body::Body;
-use tonic::codegen::http::{HeaderMap, Request, Response};
+use tonic::codegen::http::{Extensions, HeaderMap, Request, Response};
 use tonic::codegen::{BoxFuture, Service};
 use tonic::server::NamedService;
 use tonic::{Code, Status};
@@ -74,6 +74,14 @@ impl<S> Gate<S> {
             revoked,
         }
     }
+}
+
+/// What a caller hears, of whom these are the extensions of a request, whose token is over or was taken back; none: it may be
+/// told what everybody with a token is told.
+pub fn refused_to(extensions: &Extensions, revoked: &Revoked) -> Option<Status> {
+    let caller = extensions.get::<Caller>()?.clone().unless(revoked);
+    let is_over = caller.rights() == Rights::Over;
+    is_over.then(|| Status::permission_denied(Rights::Over.falls_short_of("who leads")))
 }
 
 impl<S: NamedService> NamedService for Gate<S> {

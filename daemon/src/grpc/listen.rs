@@ -9,7 +9,7 @@ use crate::known::Known;
 use crate::nodes::{KEEPALIVE, KEEPALIVE_TIMEOUT, NodeHostService, SessionCheck, sealed};
 use crate::state::{StateDirError, make_private};
 use axum::response::IntoResponse;
-use futures::{Stream, TryStreamExt};
+use futures::{FutureExt, Stream, TryStreamExt};
 use robust_identity::Door;
 use robust_proto::v1::control_server::ControlServer;
 use robust_proto::v1::node_host_server::NodeHostServer;
@@ -20,6 +20,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::time::sleep;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::body::Body;
 use tonic::codegen::Service;
@@ -38,6 +39,10 @@ const STREAMS_OF_A_TOOL: u32 = 64;
 /// A tool's connection on which nothing moves for so long is tried, and closed when it does not answer within as long:
 /// who vanished holds no place for ever.
 const QUIET: Duration = Duration::from_secs(20);
+
+/// So long the connections of those who were answered have to end, before the address is free: who is told on one that another
+/// controller leads is not to be told so when this one does.
+const LEAVES: Duration = Duration::from_secs(1);
 
 /// Why the daemon does not listen somewhere.
 #[derive(Debug, thiserror::Error)]
@@ -225,7 +230,8 @@ pub async fn serve_tcp(
     serve_tools(bounded(listener, door), guarded(control), QUIET).await
 }
 
-/// Answers operators' tools over TCP with `answers`, until `end`: the address is free then.
+/// Answers operators' tools over TCP with `answers`, until `end`: the address is free then, and whoever is connected connects
+/// anew, as each connection is ended in order.
 pub async fn serve_answers(
     listener: TcpListener,
     answers: Routes,
@@ -234,9 +240,12 @@ pub async fn serve_answers(
 ) -> Result<(), tonic::transport::Error> {
     let (tools, accepting) = bounded_until_left(listener, door);
     let serving = server_of_tools(QUIET).add_routes(answers);
+    let end = end.shared();
+    let late = end.clone().then(|()| sleep(LEAVES));
     let served = tokio::select! {
-        served = serving.serve_with_incoming(tools) => served,
-        () = end => Ok(()),
+        served = serving.serve_with_incoming_shutdown(tools, end) => served,
+        // One that does not hear that its connection ends is not waited for.
+        () = late => Ok(()),
     };
     // Nobody takes the listener's connections any more.
     drop(accepting.await);

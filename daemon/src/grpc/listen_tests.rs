@@ -1,9 +1,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use super::*;
-use crate::grpc::Rights;
-use robust_identity::Holders;
+use crate::grpc::{Revoked, Rights};
+use crate::ha::{Candidacy, answers};
+use robust_identity::{Holders, Person};
+use robust_proto::endpoint::FOLLOWER;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
 use tokio_rustls::client::TlsStream;
 use tonic::codegen::BoxFuture;
 use tonic::codegen::http::Response;
@@ -140,4 +144,63 @@ async fn a_tools_connection_that_does_not_answer_is_closed() {
     let closed = async { while silent.read(&mut [0; 512]).await.is_ok_and(|n| n > 0) {} };
     let closed = tokio::time::timeout(Duration::from_secs(20), closed).await;
     closed.expect("it is closed");
+}
+
+/// A connection of a tool, as long as it lasts.
+struct Tool {
+    requests: h2::client::SendRequest<bytes::Bytes>,
+    connection: JoinHandle<Result<(), h2::Error>>,
+}
+
+impl Tool {
+    async fn with(token: &str, at: SocketAddr) -> Self {
+        let caller = Holders::of(token).unwrap().caller().unwrap();
+        let stream = TcpStream::connect(at).await.unwrap();
+        let stream = caller.call(stream).await.unwrap();
+        let (requests, connection) = h2::client::handshake(stream).await.unwrap();
+        Self {
+            requests,
+            connection: tokio::spawn(connection),
+        }
+    }
+
+    /// Whether it is told that this is a controller that follows.
+    async fn is_told_of_a_follower(&mut self) -> bool {
+        let asked = Request::post("http://leader/robust.v1.Control/GetStatus");
+        let asked = asked.body(()).unwrap();
+        let (answer, _) = self.requests.send_request(asked, true).unwrap();
+        let answer = answer.await.unwrap();
+        assert!(answer.headers().contains_key("grpc-status"));
+        answer.headers().contains_key(FOLLOWER)
+    }
+}
+
+#[tokio::test]
+async fn who_is_told_that_another_one_leads_is_connected_no_longer_than_that_is_so() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = temp.path().join("persons.revoked");
+    let (lost, kept) = ("erin", "dave");
+    let person = |name| Person::new("operator", name, 4_000_000_000).unwrap();
+    std::fs::write(&path, format!("{}\n", person(lost).id())).unwrap();
+    crate::state::make_private(&path).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = listener.local_addr().unwrap();
+    let operators = Holders::with_persons(TOKEN, "operator").unwrap();
+    let door = Door::of(vec![(operators, Rights::Operator)]).unwrap();
+    let (_stands, seen) = watch::channel(Candidacy::default());
+    let answers = answers(seen, Some(Revoked::open(&path).unwrap()));
+    let (end, ends) = oneshot::channel::<()>();
+    let end_of = async move { drop(ends.await) };
+    let serving = tokio::spawn(serve_answers(listener, answers, door, end_of));
+    let mut operator = Tool::with(TOKEN, at).await;
+    assert!(operator.is_told_of_a_follower().await);
+    let mut tool = Tool::with(&person(kept).token(TOKEN), at).await;
+    assert!(tool.is_told_of_a_follower().await);
+    let mut tool = Tool::with(&person(lost).token(TOKEN), at).await;
+    assert!(!tool.is_told_of_a_follower().await, "taken back");
+    end.send(()).unwrap();
+    let closed = tokio::time::timeout(Duration::from_secs(20), operator.connection);
+    drop(closed.await.expect("it is closed"));
+    serving.await.unwrap().unwrap();
+    TcpListener::bind(at).await.unwrap();
 }

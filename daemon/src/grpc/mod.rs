@@ -24,6 +24,7 @@ mod words;
 
 pub use callers::Origin;
 pub use control::ControlService;
+pub use gate::refused_to;
 pub use joins::Joins;
 pub use listen::{
     ListenError, STREAMS_OF_A_NODE, bind_tcp, bind_unix, for_nodes, reachable, serve_answers,

@@ -129,21 +129,24 @@ impl Setting {
         Ok(Etcd::new(self.etcd.clone())?)
     }
 
-    /// Whether etcd answers, and knows how far the log of the job counts.
-    pub async fn is_known_to_etcd(&self) -> bool {
-        let Ok(arbiter) = self.arbiter() else {
-            return false;
-        };
+    /// Whether etcd answers, and knows how far the log of the job counts. False, too, where nobody answers in time: whether
+    /// etcd is lost or only cannot be reached from here is not known then.
+    ///
+    /// # Errors
+    /// When etcd cannot be asked with these settings, or refuses to say it.
+    pub async fn is_known_to_etcd(&self) -> Result<bool, HaError> {
+        let arbiter = self.arbiter()?;
         let key = self.keys().head();
         let asked = timeout(ANSWERS, async {
             loop {
                 match arbiter.read(&key).await {
-                    Ok(head) => break head.is_some(),
+                    Ok(head) => break Ok(head.is_some()),
+                    Err(error @ ArbiterError::Refused { .. }) => break Err(HaError::from(error)),
                     Err(_) => sleep(RETRY).await,
                 }
             }
         });
-        asked.await.unwrap_or(false)
+        asked.await.unwrap_or(Ok(false))
     }
 
     pub(super) fn keys(&self) -> Keys {

@@ -2,7 +2,7 @@
 use super::setting::{HaError, Setting};
 use super::site::Advert;
 use crate::files::Standing;
-use crate::grpc::bind_unix;
+use crate::grpc::{Revoked, bind_unix, refused_to};
 use robust_proto::endpoint::{FOLLOWER, LEADER_AT};
 use robust_shared::ha::Leader;
 use std::io;
@@ -98,10 +98,12 @@ impl Candidacy {
     }
 }
 
-/// Answers every call of operators' tools with who leads.
-pub fn answers(stands: watch::Receiver<Candidacy>) -> Routes {
-    let fallback = move || {
-        let status = stands.borrow().status();
+/// Answers every call of operators' tools with who leads, but for those whose token was taken back, where they show one.
+pub fn answers(stands: watch::Receiver<Candidacy>, revoked: Option<Revoked>) -> Routes {
+    let fallback = move |request: axum::extract::Request| {
+        let revoked = revoked.as_ref();
+        let refused = revoked.and_then(|revoked| refused_to(request.extensions(), revoked));
+        let status = refused.unwrap_or_else(|| stands.borrow().status());
         async move {
             let answer = status.into_http::<Body>();
             answer.map(axum::body::Body::new)
@@ -131,7 +133,8 @@ impl Standby {
             .remove_sockets()
             .map_err(|e| start(io::Error::other(e.to_string())))?;
         let listener = bind_unix(&socket).map_err(|e| start(io::Error::other(e.to_string())))?;
-        let routes = answers(stands.subscribe());
+        // Its mode opens the socket for the user of the daemon alone, who shows no token.
+        let routes = answers(stands.subscribe(), None);
         let (end, ends) = oneshot::channel::<()>();
         let serving = tokio::spawn(async move {
             let incoming = UnixListenerStream::new(listener);

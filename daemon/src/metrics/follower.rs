@@ -108,7 +108,7 @@ impl Follower {
             |of: &Followed| -> Labels { labels([("name", &*self.name), ("leader", &*of.name)]) };
         let leader = || self.leader.iter();
         let epoch = leader().map(|of| (row(of), of.epoch as f64));
-        let help = "The number of the term of the leader that a controller follows. No series: nobody leads.";
+        let help = "The number of the term of the leader that a controller follows. No series: it knows of none. While etcd cannot be reached, the last one that it knew of.";
         sheet.gauges("candidate_epoch", help, epoch)?;
         let since = leader().map(|of| (row(of), of.since));
         let help = "When a controller that follows first saw the leader of now to lead, as Unix time: the last takeover.";

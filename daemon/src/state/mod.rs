@@ -18,6 +18,7 @@
 //!   metrics.key          0600, with --metrics on such an address: what scrapers show
 //!   engines.key          0600, with [rollout.command]: what clients show at an engine's own address
 //!   run                  names this life of the job
+//!   alone                of a job with [ha] that went on without etcd: where its log is
 //!   services.json        the job's services: ports, lives, processes
 //!   db/ ckpt/ logs/ services/
 //! ```
@@ -136,6 +137,7 @@ impl StateDir {
         self.clear_revisions()?;
         remove_if_there(&self.job_json())?;
         remove_if_there(&self.run_file())?;
+        remove_if_there(&self.alone())?;
         remove_if_there(&self.services_json())?;
         remove_if_there(&self.files_json())?;
         make_private_dir(&self.checkpoints())
@@ -320,6 +322,11 @@ impl StateDir {
     /// There while the job is made of its log.
     pub fn restoring(&self) -> PathBuf {
         self.root.join("restoring")
+    }
+
+    /// There once a job with `[ha]` has gone on without etcd, which knows nothing of what came since.
+    pub fn alone(&self) -> PathBuf {
+        self.root.join("alone")
     }
 
     /// Checkpoints on disk.

@@ -24,8 +24,10 @@ pub(super) struct Waiting {
     pub learnt: Learnt,
     /// The incident whose begin the receiver hears of with this or not at all.
     begins: Option<u64>,
-    /// When it was posted first.
-    tried: Option<Instant>,
+    /// When it was last not taken.
+    failed: Option<Instant>,
+    /// When the receiver took another one for the first time after it had not taken this one.
+    passed: Option<Instant>,
 }
 
 impl Waiting {
@@ -39,7 +41,8 @@ impl Waiting {
             document,
             learnt,
             begins,
-            tried: None,
+            failed: None,
+            passed: None,
         }
     }
 
@@ -95,9 +98,8 @@ impl Backlog {
         self.waiting = kept;
     }
 
-    fn take(&mut self, now: Instant) -> Option<Waiting> {
-        let mut waiting = self.waiting.pop_front()?;
-        waiting.tried.get_or_insert(now);
+    fn take(&mut self) -> Option<Waiting> {
+        let waiting = self.waiting.pop_front()?;
         self.posting = true;
         Some(waiting)
     }
@@ -107,16 +109,23 @@ impl Backlog {
         self.posting = false;
         self.failing = false;
         self.taken = Some(now);
+        for other in self.waiting.iter_mut().filter(|w| w.failed.is_some()) {
+            other.passed.get_or_insert(now);
+        }
     }
 
-    /// The one that was posted was not taken, and waits behind the others. True: it is dropped, as others were taken since
-    /// it was posted first, which is so long ago.
-    fn failed(&mut self, waiting: Waiting, in_all: Duration, now: Instant) -> bool {
+    /// The one that was posted was not taken, and waits behind the others. True: it is dropped, as another one was taken
+    /// since it failed last, and the first that was taken in its stead is so long ago. The time of an outage, in which none
+    /// is taken, is not counted against it.
+    fn failed(&mut self, mut waiting: Waiting, in_all: Duration, now: Instant) -> bool {
         self.posting = false;
         self.failing = true;
-        let first = waiting.tried.unwrap_or(now);
-        let others_pass = self.taken.is_some_and(|taken| taken > first);
-        let is_dropped = others_pass && now.duration_since(first) >= in_all;
+        let last = waiting.failed.replace(now).zip(self.taken);
+        let others_pass = last.is_some_and(|(failed, taken)| taken > failed);
+        let is_long = waiting
+            .passed
+            .is_some_and(|passed| now.duration_since(passed) >= in_all);
+        let is_dropped = others_pass && is_long;
         if !is_dropped {
             // What came of the same since then is newer.
             self.waiting.push_front(waiting);
@@ -139,6 +148,7 @@ pub(super) struct Queue {
     backlog: Mutex<Backlog>,
     news: Notify,
     idle: Notify,
+    hurry: Notify,
 }
 
 impl Queue {
@@ -156,7 +166,7 @@ impl Queue {
     /// The next one, when there is one. It is done with, or failed, before another one is asked for.
     pub async fn next(&self) -> Waiting {
         loop {
-            if let Some(next) = self.backlog().take(Instant::now()) {
+            if let Some(next) = self.backlog().take() {
                 return next;
             }
             self.news.notified().await;
@@ -169,7 +179,7 @@ impl Queue {
         self.say_idle();
     }
 
-    /// The one that was posted was not taken. True: it is dropped, as it was posted first so long ago and others pass.
+    /// The one that was posted was not taken. True: it is dropped, as others are taken in its stead for so long.
     pub fn failed(&self, waiting: Waiting, in_all: Duration) -> bool {
         let is_dropped = self.backlog().failed(waiting, in_all, Instant::now());
         self.say_idle();
@@ -180,6 +190,16 @@ impl Queue {
     pub fn first_unheard(&self) -> Option<u64> {
         let backlog = self.backlog();
         backlog.waiting.iter().filter_map(|one| one.begins).min()
+    }
+
+    /// Somebody waits for the end: what failed is tried again now. Where it is being posted, that is so after its next failure.
+    pub fn hurry(&self) {
+        self.hurry.notify_one();
+    }
+
+    /// Returns once somebody is in a hurry.
+    pub async fn hurried(&self) {
+        self.hurry.notified().await;
     }
 
     /// Returns once nothing waits and nothing is being posted.
@@ -272,7 +292,7 @@ mod tests {
     fn while_it_takes_none_the_newest_of_each_incident_and_alarm_is_kept() {
         let now = Instant::now();
         let mut backlog = all([begin(1), raised("a", 3), begin(2)]);
-        let first = backlog.take(now).unwrap();
+        let first = backlog.take().unwrap();
         backlog.push(end(1));
         assert!(!backlog.failed(first, MINUTE, now));
         backlog.push(waiting(&News::Cleared("a", 3)));
@@ -289,7 +309,7 @@ mod tests {
         let unheard: Vec<_> = backlog.waiting.iter().map(|w| w.begins).collect();
         assert_eq!(unheard, [None, Some(2), Some(1), None]);
         // It takes them again: nothing is left out any more.
-        drop(backlog.take(now));
+        drop(backlog.take());
         backlog.done(now);
         backlog.push(end(2));
         assert_eq!(learnt(&backlog)[0..2], [Learnt::Begin(2), Learnt::End(1)]);
@@ -308,24 +328,50 @@ mod tests {
         assert_eq!(backlog.waiting.len(), QUEUED);
     }
 
+    /// The next one, which has to be this, is not taken. Whether it is dropped.
+    fn fails(backlog: &mut Backlog, wanted: &Learnt, now: Instant) -> bool {
+        let next = backlog.take().unwrap();
+        assert_eq!(next.learnt, *wanted);
+        backlog.failed(next, 10 * MINUTE, now)
+    }
+
+    /// The next one, which has to be this, is taken.
+    fn passes(backlog: &mut Backlog, wanted: &Learnt, now: Instant) {
+        assert_eq!(backlog.take().unwrap().learnt, *wanted);
+        backlog.done(now);
+    }
+
     #[test]
-    fn one_that_is_never_taken_while_others_are_is_dropped_after_a_while_and_in_an_outage_none_is()
-    {
+    fn one_that_is_never_taken_while_others_are_is_dropped_after_a_while() {
         let start = Instant::now();
         let later = |minutes: u32| start + MINUTE * minutes;
         let mut backlog = all([begin(1), begin(2)]);
-        let first = backlog.take(start).unwrap();
-        assert!(!backlog.failed(first, 10 * MINUTE, start));
-        // Nobody is taken for an hour.
-        for _ in 0..2 {
-            let next = backlog.take(later(60)).unwrap();
-            assert!(!backlog.failed(next, 10 * MINUTE, later(60)));
+        assert!(!fails(&mut backlog, &Learnt::Begin(1), start));
+        passes(&mut backlog, &Learnt::Begin(2), later(1));
+        assert!(!fails(&mut backlog, &Learnt::Begin(1), later(2)));
+        backlog.push(begin(3));
+        assert!(!fails(&mut backlog, &Learnt::Begin(1), later(3)));
+        passes(&mut backlog, &Learnt::Begin(3), later(10));
+        // Ten minutes after the first other one that was taken.
+        assert!(fails(&mut backlog, &Learnt::Begin(1), later(11)));
+        assert!(backlog.is_idle());
+    }
+
+    #[test]
+    fn an_outage_is_not_counted_against_a_document_that_fails_once_more_after_it() {
+        let start = Instant::now();
+        let later = |minutes: u32| start + MINUTE * minutes;
+        let mut backlog = all([begin(1), begin(2)]);
+        assert!(!fails(&mut backlog, &Learnt::Begin(1), start));
+        // None is taken for an hour.
+        for which in [2, 1] {
+            assert!(!fails(&mut backlog, &Learnt::Begin(which), later(60)));
         }
-        let second = backlog.take(later(61)).unwrap();
-        assert_eq!(second.learnt, Learnt::Begin(2));
-        backlog.done(later(61));
-        let first = backlog.take(later(62)).unwrap();
-        assert!(backlog.failed(first, 10 * MINUTE, later(62)));
+        passes(&mut backlog, &Learnt::Begin(2), later(61));
+        assert!(!fails(&mut backlog, &Learnt::Begin(1), later(62)));
+        // Nobody else has passed since then, however long that is.
+        assert!(!fails(&mut backlog, &Learnt::Begin(1), later(80)));
+        passes(&mut backlog, &Learnt::Begin(1), later(81));
         assert!(backlog.is_idle());
     }
 

@@ -99,9 +99,10 @@ impl Webhook {
         book.read(status, age, |news| inner.offer(&news, leader));
     }
 
-    /// Waits until what is queued was sent or dropped, at most for so long. What is left is told by whoever goes on with the job.
+    /// Waits until what is queued was sent or dropped, at most for so long, and what failed is tried again at once. What is left is told by whoever goes on with the job.
     pub async fn flush(&self, limit: Duration) {
         let idle = self.0.queue.idle();
+        self.0.queue.hurry();
         if tokio::time::timeout(limit, idle).await.is_err() {
             tracing::warn!(
                 "the webhook's receiver does not take the last documents; not waiting any longer"

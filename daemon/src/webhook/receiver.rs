@@ -40,7 +40,7 @@ pub(super) struct Patience {
     pub first_wait: Duration,
     /// The longest such wait.
     pub longest_wait: Duration,
-    /// A document that was posted first so long ago is dropped with its next failure, if others were taken since.
+    /// A document that failed is dropped when others have been taken for so long, if it fails still.
     pub in_all: Duration,
 }
 

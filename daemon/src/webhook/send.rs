@@ -79,8 +79,13 @@ impl Sender {
                         }
                         false => self.failed(&why),
                     }
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(patience.longest_wait);
+                    tokio::select! {
+                        () = tokio::time::sleep(wait) => {
+                            wait = (wait * 2).min(patience.longest_wait);
+                        }
+                        // The last words have less time than the longest wait.
+                        () = queue.hurried() => wait = patience.first_wait,
+                    }
                 }
             }
         }

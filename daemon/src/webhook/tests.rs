@@ -176,6 +176,24 @@ async fn one_that_answers_500_is_asked_again_until_it_takes_the_newest_of_each()
 }
 
 #[tokio::test]
+async fn the_last_words_do_not_wait_until_it_is_time_for_the_next_try() {
+    let (url, mut posted, _) = receiver(&[StatusCode::SERVICE_UNAVAILABLE]).await;
+    let place = Place::new();
+    let seldom = Patience {
+        first_wait: 100 * LONG,
+        longest_wait: 100 * LONG,
+        ..patience(100 * LONG)
+    };
+    let webhook = place.start_with(&url, seldom);
+    webhook.status(&status(vec![incident(1, "recovering")]));
+    place.until_counted("retried", 1).await;
+    webhook.end(LONG).await;
+    assert_eq!((place.counted("sent"), place.counted("retried")), (1, 1));
+    let both = [next(&mut posted).await, next(&mut posted).await];
+    assert_eq!(ids(&both), ["r7/incident/1/begins"; 2]);
+}
+
+#[tokio::test]
 async fn after_an_outage_the_receiver_hears_how_it_is_now_and_what_it_will_never_take_is_dropped() {
     let (url, mut posted, answers) = receiver(&[]).await;
     answers.always(StatusCode::SERVICE_UNAVAILABLE);

@@ -71,8 +71,14 @@ const WITHOUT: &[(&str, &str)] = &[
     ("daemon", "robust-sim"),
     ("daemon/worker", "robust-sim"),
     ("daemon/shim", "robust-sim"),
+    ("daemon/role", "robust-sim"),
+    ("daemon/weights", "robust-sim"),
     ("shared", "robust-ahead"),
 ];
+
+/// Features of the workspace's own crates with which tests look into them, or break them on purpose. Cargo builds a crate once for
+/// all programs that it builds together, with the features of each: where one of them has these, so has robustd.
+const FOR_TESTS: &[&str] = &["inspect", "mutations"];
 
 /// The workspace's members, as its `Cargo.toml` lists them.
 fn members(workspace: &Path) -> Vec<String> {
@@ -88,6 +94,33 @@ fn manifest(workspace: &Path, member: &str) -> toml::Table {
     std::fs::read_to_string(path).unwrap().parse().unwrap()
 }
 
+/// What a member is built with, tests aside, by its manifest: for any target, and for some only.
+fn dependencies(of: &toml::Table) -> Vec<&toml::Table> {
+    let targets = of.get("target").and_then(toml::Value::as_table);
+    let targets = targets.into_iter().flat_map(toml::Table::values);
+    let tables = targets.filter_map(toml::Value::as_table).chain([of]);
+    let mut found = Vec::new();
+    for table in tables {
+        let kinds = ["dependencies", "build-dependencies"];
+        let named = kinds.iter().filter_map(|kind| table.get(*kind)?.as_table());
+        found.extend(named);
+    }
+    found
+}
+
+/// The features for tests that such a table asks for.
+fn for_tests(uses: &toml::Table) -> Vec<String> {
+    let mut found = Vec::new();
+    for (name, how) in uses.iter().filter(|(name, _)| name.starts_with("robust")) {
+        let features = how.get("features").and_then(toml::Value::as_array);
+        let features = features.into_iter().flatten();
+        let features = features.filter_map(toml::Value::as_str);
+        let features = features.filter(|feature| FOR_TESTS.contains(feature));
+        found.extend(features.map(|feature| format!("{name}/{feature}")));
+    }
+    found
+}
+
 /// The packages that a member is built with, tests aside: those of the workspace, and what they name themselves.
 fn built_with(workspace: &Path, member: &str) -> BTreeSet<String> {
     let manifests: Vec<toml::Table> = members(workspace)
@@ -99,8 +132,8 @@ fn built_with(workspace: &Path, member: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     while let Some(package) = open.pop() {
         let own = manifests.iter().find(|m| name(m) == package);
-        let uses = own.and_then(|m| m.get("dependencies")?.as_table());
-        for used in uses.into_iter().flat_map(toml::Table::keys) {
+        let uses = own.into_iter().flat_map(dependencies);
+        for used in uses.flat_map(toml::Table::keys) {
             if found.insert(used.clone()) {
                 open.push(used.clone());
             }
@@ -205,10 +238,47 @@ fn the_simulator_is_in_no_program_that_runs_jobs() {
     }
 }
 
+#[test]
+fn no_program_is_built_with_features_for_tests() {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let workspace = workspace.canonicalize().unwrap();
+    let root = manifest(&workspace, ".");
+    let shared = root["workspace"]["dependencies"].as_table().unwrap();
+    let mut wrong = for_tests(shared);
+    for member in members(&workspace) {
+        let own = manifest(&workspace, &member);
+        let tables = dependencies(&own).into_iter();
+        let found = tables.flat_map(for_tests);
+        wrong.extend(found.map(|feature| format!("{member}: {feature}")));
+        let features = own.get("features");
+        let by_default = features.and_then(|all| all.get("default")?.as_array());
+        let mut by_default = by_default.into_iter().flatten();
+        let is_for_tests = |feature: &str| FOR_TESTS.iter().any(|one| feature.ends_with(*one));
+        if by_default.any(|feature| feature.as_str().is_some_and(is_for_tests)) {
+            wrong.push(format!("{member}: by default"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
+
+    #[test]
+    fn features_for_tests_are_found_in_every_table_but_that_of_tests() {
+        let own: toml::Table = "[dependencies]\nrobust-a = { workspace = true, features = [\"inspect\"] }\nlibc = \"0.2\"\n\
+                                other = { version = \"1\", features = [\"inspect\"] }\n\
+                                [target.'cfg(unix)'.dependencies]\nrobust-b = { path = \"b\", features = [\"x\", \"mutations\"] }\n\
+                                [dev-dependencies]\nrobust-c = { workspace = true, features = [\"inspect\"] }\n"
+            .parse()
+            .unwrap();
+        let tables = dependencies(&own).into_iter();
+        let mut found: Vec<String> = tables.flat_map(for_tests).collect();
+        found.sort();
+        assert_eq!(found, ["robust-a/inspect", "robust-b/mutations"]);
+    }
 
     /// The edges on circles of a crate of these files below `src`, and what is said of the first.
     fn circles(files: &[(&str, &str)]) -> (Vec<String>, String) {

@@ -76,20 +76,30 @@ pub(super) async fn unix(path: &Path) -> Result<Channel, Refused> {
 }
 
 /// A connection to whoever is first to prove that it is the daemon, and does not follow another one; otherwise why each of
-/// them is not.
+/// them is not. Where one that follows says where the leader is, that is asked at once: another address may not answer for long.
 pub(super) async fn tcp(
     addresses: &[String],
     caller: &Caller,
 ) -> Result<Channel, Vec<(String, Refused)>> {
-    let tries = addresses
-        .iter()
-        .map(|at| async move { (at.clone(), leader(at, caller).await) });
-    let mut tries: FuturesUnordered<_> = tries.collect();
+    let attempt = |at: String| async move {
+        let tried = leader(&at, caller).await;
+        (at, tried)
+    };
+    let mut asked: Vec<String> = addresses.to_vec();
+    let mut tries: FuturesUnordered<_> = addresses.iter().cloned().map(attempt).collect();
     let mut refusals = Vec::new();
     while let Some((at, tried)) = tries.next().await {
         match tried {
             Ok(channel) => return Ok(channel),
-            Err(refused) => refusals.push((at, refused)),
+            Err(refused) => {
+                if let Refused::Follows { at: Some(next), .. } = &refused
+                    && !asked.contains(next)
+                {
+                    asked.push(next.clone());
+                    tries.push(attempt(next.clone()));
+                }
+                refusals.push((at, refused));
+            }
         }
     }
     Err(refusals)

@@ -161,10 +161,10 @@ impl Endpoint {
                 caller,
             } => match dial::tcp(at, caller).await {
                 Ok(channel) => channel,
-                Err(refusals) => match self.followed(&refusals, caller).await {
-                    Some(dialled) => dialled?,
-                    None => return Err(self.unreached(token_file, &refusals)),
-                },
+                Err(refusals) => {
+                    let not_led = self.not_led(&refusals);
+                    return Err(not_led.unwrap_or_else(|| self.unreached(token_file, &refusals)));
+                }
             },
         };
         Ok(client(channel))
@@ -203,12 +203,8 @@ impl Endpoint {
         dialled.map(Some)
     }
 
-    /// A connection to the controller that one of those that were dialled follows; none where none of them follows any.
-    async fn followed(
-        &self,
-        refusals: &[(String, Refused)],
-        caller: &Caller,
-    ) -> Option<Result<Channel, CliError>> {
+    /// Why the controller was not reached that one of those that were dialled follows; none where none of them follows any.
+    fn not_led(&self, refusals: &[(String, Refused)]) -> Option<CliError> {
         let mut followers: Vec<(&str, Option<&str>)> = refusals
             .iter()
             .filter_map(|(_, refused)| match refused {
@@ -220,14 +216,16 @@ impl Endpoint {
         followers.sort_by_key(|(_, at)| at.is_none());
         let (said, at) = *followers.first()?;
         let Some(at) = at else {
-            return Some(Err(CliError::NoDaemon {
+            return Some(CliError::NoDaemon {
                 place: self.place(),
                 reason: said.to_owned(),
                 fix: TRY_AGAIN.to_owned(),
-            }));
+            });
         };
-        let dialled = dial::tcp(&[at.to_owned()], caller).await;
-        Some(dialled.map_err(|refusals| self.not_led_to(said, at, &reasons(&refusals))))
+        // Those that followers name are dialled, too.
+        let there = refusals.iter().find(|(dialled, _)| dialled == at);
+        let reason = there.map_or_else(String::new, |(_, refused)| refused.reason());
+        Some(self.not_led_to(said, at, &reason))
     }
 
     /// A controller that follows said where the leader is, and nobody who leads was there.

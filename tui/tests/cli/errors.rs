@@ -3,6 +3,7 @@ use super::fake::{Book, Fake, Server};
 use super::{daemon, err, out, robustctl, run, status};
 use robust_identity::Person;
 use robust_proto::v1;
+use std::net::TcpListener;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 
@@ -124,8 +125,12 @@ fn a_controller_that_follows_leads_to_the_one_that_leads_or_says_whom_it_follows
     let ask = |at: &str| run(dir.path(), &[&format!("--connect={at}"), "status"]);
     let (leading, leader) = of(None);
     let (_following, follower) = of(Some(leader.to_string()));
+    // The system takes connections there, and nobody answers on any.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = (silent.local_addr().unwrap(), silent);
     for at in [
         format!("{follower}"),
+        format!("{},{follower}", silent.0),
         format!("{follower},{leader}"),
         format!("{leader},{follower}"),
     ] {

@@ -1,5 +1,5 @@
 //! What of a run ahead the act brought about: what the run without it has, too, comes anyway.
-use robust_shared::core::Incident;
+use robust_shared::core::{Incident, Outcome};
 use robust_shared::ids::InstanceId;
 use std::time::Duration;
 
@@ -13,6 +13,27 @@ pub(super) fn started(with: &[InstanceId], without: &[InstanceId]) -> Vec<Instan
         }
     }
     caused
+}
+
+/// Who has no slot with the act, and has one without it.
+pub(super) fn homeless(with: Vec<InstanceId>, without: &[InstanceId]) -> Vec<InstanceId> {
+    with.into_iter()
+        .filter(|id| !without.contains(id))
+        .collect()
+}
+
+/// Why the job ends with the act, where it does not end so without it. One that is done with its last step before the act is
+/// over says that, too: it is why nothing is seen of the rest.
+pub(super) fn end(
+    with: Option<&Outcome>,
+    without: Option<&Outcome>,
+    is_whole: bool,
+) -> Option<String> {
+    match with? {
+        Outcome::Failed { reason } if with != without => Some(reason.clone()),
+        Outcome::Completed if !is_whole => Some("its last step is done before that".to_owned()),
+        _ => None,
+    }
 }
 
 /// The incidents that do not come without the act: none befalls the same life by the same rule.
@@ -107,6 +128,35 @@ mod tests {
         assert_eq!(started(&[a, b, a, b], &[a]), [a, b]);
         assert_eq!(started(&[b, a], &[]), [b, a]);
         assert_eq!(started(&[], &[c]), []);
+    }
+
+    #[test]
+    fn a_slot_that_is_lost_anyway_is_not_lost_by_the_act() {
+        let (a, b) = (id(Role::Trainer, 0), id(Role::Rollout, 1));
+        assert_eq!(homeless(vec![a, b], &[a]), [b]);
+        assert_eq!(homeless(vec![a], &[a, b]), []);
+        assert_eq!(homeless(vec![b, a], &[]), [b, a]);
+    }
+
+    #[test]
+    fn an_end_that_comes_anyway_is_not_brought_by_the_act() {
+        let failed = |reason: &str| Outcome::Failed {
+            reason: reason.to_owned(),
+        };
+        let (spent, lost) = (failed("no budget is left"), failed("no node is left"));
+        let said = |reason: &str| Some(reason.to_owned());
+        assert_eq!(end(Some(&spent), None, false), said("no budget is left"));
+        assert_eq!(
+            end(Some(&spent), Some(&lost), false),
+            said("no budget is left"),
+            "it ends otherwise"
+        );
+        assert_eq!(end(Some(&spent), Some(&spent), false), None);
+        let done = Outcome::Completed;
+        let early = said("its last step is done before that");
+        assert_eq!(end(Some(&done), Some(&done), false), early);
+        assert_eq!(end(Some(&done), Some(&done), true), None);
+        assert_eq!(end(None, Some(&spent), false), None);
     }
 
     #[test]

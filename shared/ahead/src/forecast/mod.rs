@@ -17,7 +17,7 @@ pub use measured::{Figure, Measured};
 
 use crate::cluster::{Cluster, Plan};
 use caused::Course;
-use robust_shared::core::{Core, Incident, Outcome, Reply, Request};
+use robust_shared::core::{Core, Incident, Reply, Request};
 use robust_shared::ettr::{Slice, WINDOW};
 use robust_shared::fault::Fault;
 use robust_shared::ids::{InstanceId, NodeId, Role};
@@ -215,16 +215,11 @@ impl RunAhead<'_> {
         let heard = with.heard().cloned().unwrap_or_default();
         let anyway = without.heard().cloned().unwrap_or_default();
         let repeated_anyway = without.core().steps_repeated();
-        let waited = self.core.homeless();
+        let waits_anyway = [self.core.homeless(), without.core().homeless()].concat();
         let restarts = caused::started(&heard.started, &anyway.started);
         Forecast {
             plan: words::plan(act, replies, &incidents),
-            waiting: with
-                .core()
-                .homeless()
-                .into_iter()
-                .filter(|id| !waited.contains(id))
-                .collect(),
+            waiting: caused::homeless(with.core().homeless(), &waits_anyway),
             detect: course.detect,
             restart: course.restart,
             reconnect: course.reconnect,
@@ -237,13 +232,7 @@ impl RunAhead<'_> {
             thrown_away: heard.thrown_away.saturating_sub(anyway.thrown_away),
             set_aside: heard.set_aside.saturating_sub(anyway.set_aside),
             ettr_lost: compared.then(|| mine.loses(&usual)),
-            ends: match with.outcome() {
-                Some(Outcome::Failed { reason }) => Some(reason.clone()),
-                Some(Outcome::Completed) if whole.is_none() => {
-                    Some("its last step is done before that".to_owned())
-                }
-                _ => None,
-            },
+            ends: caused::end(with.outcome(), without.outcome(), whole.is_some()),
             assumed: self.assumed(&restarts),
             restarts,
             ..Forecast::default()

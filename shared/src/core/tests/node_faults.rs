@@ -61,6 +61,7 @@ fn node_of(s: &Script, who: InstanceId) -> String {
 fn faults(s: &Script, name: &str) -> (u32, bool) {
     let mut nodes = s.core.view(s.now).nodes.into_iter();
     let seen = nodes.find(|n| n.node.spec.name == name).unwrap();
+    assert_eq!(seen.node.cordoned, seen.node.faults.cordoned());
     (seen.faults, seen.node.faults.cordoned())
 }
 

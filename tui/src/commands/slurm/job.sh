@@ -26,8 +26,9 @@ mv "$dir/nodes.new" "$dir/nodes"
 addresses=$(awk '{ print $2 }' "$dir/controllers" | paste -sd,)
 
 # newest HOST STATE: whatever lies there is of the controller's last beginning from here on. Where it began on another machine
-# since, the log went on without that state directory, and robustd would refuse it: it is set aside, and the log is read. A folder
-# that all machines have is always of the last beginning.
+# since, the log went on without that state directory, and robustd would refuse it: it is set aside by the number of its beginning, and
+# the log is read. Nothing is ever removed: where the log is lost, one of them may be all that there is. A folder that all machines
+# have is always of the last beginning.
 newest() {
   local last=0
   [ ! -s "$dir/beginning" ] || last=$(<"$dir/beginning")
@@ -35,7 +36,7 @@ newest() {
     mkdir -p "$(dirname "$0")" || exit 1
     known=$(cat "$0.beginning" 2>/dev/null)
     if [ -d "$0/db" ] && [ "${known:-$1}" -lt "$1" ]; then
-      rm -rf "$0.before" && mv "$0" "$0.before" || exit 1
+      mv -T "$0" "$0.before.$known" || exit 1
     fi
     echo "$(($1 + 1))" > "$0.beginning"' "$2" "$last" || return 1
   echo "$((last + 1))" > "$dir/beginning.new" && mv "$dir/beginning.new" "$dir/beginning"
@@ -72,7 +73,7 @@ control() {
 
 # guard INDEX: while this script runs it does nothing. The script is lost with the first machine, and Slurm lets the rest of
 # the job be, one machine smaller. Where all machines of controllers are lost, the job is submitted again; where some are left,
-# the Slurm job ends with the last of their controllers.
+# the Slurm job ends with the last of their controllers. Where none of those says that the job is over, it is submitted again, too.
 guard() {
   local control=
   [ -z "$candidates" ] || [ "$1" -ge "$controllers" ] || control="$local/control-$1"
@@ -92,9 +93,17 @@ guard() {
         sbatch "$dir/job.sh"
       elif [ -n "$control" ]; then
         kill -0 "$(cat "$control.pid")" 2>/dev/null && continue
-        : > "$dir/ended.$SLURM_JOB_ID.$SLURMD_NODENAME"
+        how=broken
+        tail -n 400 "$dir/$(basename "$control").log" 2>/dev/null \
+          | grep -Eq "the job is over: |^job .* (completed|failed|stopped) after [0-9]+ steps in " && how=over
+        echo "$how" > "$dir/ended.$SLURM_JOB_ID.$SLURMD_NODENAME"
         all_over "$@" || continue
         sleep 20
+        if ! grep -qsx over "$dir/ended.$SLURM_JOB_ID".*; then
+          mkdir "$dir/again.$SLURM_JOB_ID" 2>/dev/null || exit 0
+          echo "no controller is left of $*, and none says that the job is over: it is submitted again"
+          sbatch "$dir/job.sh"
+        fi
       else
         continue
       fi

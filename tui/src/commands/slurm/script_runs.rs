@@ -94,6 +94,17 @@ impl Cluster {
         assert!(out.status.success() && out.stderr.is_empty(), "{out:?}");
     }
 
+    /// The state directories that were set aside on a machine.
+    fn set_aside(&self, machine: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.path(&format!("disk-{machine}"))).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names
+            .filter(|name| name.starts_with("control-0.before"))
+            .collect();
+        names.sort();
+        names
+    }
+
     /// The machine of each start of a controller, and whether it went on from the log.
     fn controllers(&self) -> Vec<(String, bool)> {
         let starts = fs::read_to_string(self.path("starts")).unwrap();
@@ -110,7 +121,7 @@ impl Cluster {
 fn a_job_that_begins_again_goes_on_from_the_newest_state_wherever_that_is() {
     let cluster = Cluster::new();
     let submitted = cluster.submitted(false);
-    for machine in ["n1", "n2", "n1", "n1"] {
+    for machine in ["n1", "n2", "n1", "n1", "n2", "n1"] {
         cluster.runs(&submitted, machine);
     }
     let starts = cluster.controllers();
@@ -123,13 +134,18 @@ fn a_job_that_begins_again_goes_on_from_the_newest_state_wherever_that_is() {
         ("n1", true),
         // And now it is the newest.
         ("n1", false),
+        ("n2", true),
+        ("n1", true),
     ];
     let expected = expected.map(|(machine, restores)| (machine.to_owned(), restores));
     assert_eq!(starts, expected);
-    assert!(
-        cluster.path("disk-n1/control-0.before/db").exists(),
-        "what was set aside is kept"
-    );
+    let kept = cluster.set_aside("n1");
+    assert_eq!(kept, ["control-0.before.1", "control-0.before.4"]);
+    assert_eq!(cluster.set_aside("n2"), ["control-0.before.2"]);
+    for folder in kept {
+        let store = cluster.path("disk-n1").join(folder).join("db");
+        assert!(store.exists(), "what was set aside is kept");
+    }
 }
 
 #[test]
@@ -143,7 +159,7 @@ fn on_a_disk_that_all_machines_have_a_state_directory_is_never_set_aside() {
     }
     let restores = cluster.controllers().into_iter().map(|(_, it)| it);
     assert_eq!(restores.collect::<Vec<_>>(), [false; 3]);
-    assert!(!cluster.path("disk-n1/control-0.before").exists());
+    assert_eq!(cluster.set_aside("n1"), Vec::<String>::new());
 }
 
 #[test]
@@ -155,7 +171,7 @@ fn a_candidate_follows_the_log_by_itself_and_a_node_joins_beside_it() {
     }
     let starts = fs::read_to_string(cluster.path("starts")).unwrap();
     assert!(!starts.contains("--restore-from"), "{starts}");
-    assert!(!cluster.path("disk-n1/control-0.before").exists());
+    assert_eq!(cluster.set_aside("n1"), Vec::<String>::new());
     let of = |what: &str| starts.lines().filter(|line| line.contains(what)).count();
     assert_eq!(of("--candidate c0"), 3, "{starts}");
     assert_eq!(of("--join 127.0.0.1:7071 --name a"), 3, "{starts}");
