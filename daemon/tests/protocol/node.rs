@@ -88,11 +88,18 @@ impl Leader {
         if self.leads == Leads::ByNonsense {
             nonsense(&down);
         }
+        let mut answered = 0;
         while let Ok(Some(message)) = up.message().await {
             let body = message.body.unwrap();
-            let last = matches!(body, Up::Exited(_) | Up::Beat(_))
-                && self.leads != Leads::ByNonsense
-                || matches!(&body, Up::Exited(e) if e.incarnation == 99);
+            let last = match (&body, self.leads) {
+                // A start is answered when it has failed, whatever was asked since.
+                (Up::Exited(_) | Up::NotSpawned(_), Leads::ByNonsense) => {
+                    answered += 1;
+                    answered == NONSENSE
+                }
+                (_, Leads::ByNonsense) => false,
+                (body, _) => matches!(body, Up::Exited(_) | Up::Beat(_)),
+            };
             let _ = self.said.send(body);
             if last {
                 tell(&down, Down::Ended(v1::JobEnded { over: true }));
@@ -102,7 +109,10 @@ impl Leader {
     }
 }
 
-/// Orders that no leader gives; the last one is answered.
+/// So many of those orders are answered: three starts, and the end of what never ran.
+const NONSENSE: u32 = 4;
+
+/// Orders that no leader gives.
 fn nonsense(down: &Sender) {
     tell(down, Down::Greeting(v1::LeaderGreeting::default()));
     tell(down, Down::Welcome(v1::NodeWelcome::default()));

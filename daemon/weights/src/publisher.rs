@@ -10,8 +10,8 @@ use robust_shared::weights::{Manifest, ManifestError, TensorSpec};
 use robust_transport::{Buffer, BufferError, Exposed, RoadKind, Transport, TransportError};
 
 use crate::names;
-use crate::patch::{Chain, Link, Patches, Version};
-use crate::types::Served;
+use crate::patch::{Chain, Patches, Version};
+use crate::types::{Link, Served};
 
 /// Why a version could not be published.
 #[derive(Debug, thiserror::Error)]

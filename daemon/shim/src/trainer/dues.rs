@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use robust_proto::v1::call::Body;
 use robust_proto::v1::call_reply::Result as Reply;
 use robust_proto::v1::{
-    Call, OwnStepReply, Restore, RestoreReply, ServedVersion, SnapshotReply, Train, UpdateReply,
+    Call, CallReply, OwnStepReply, Restore, RestoreReply, ServedVersion, SnapshotReply, Train,
+    UpdateReply,
 };
 use robust_role::DaemonEpoch;
 use robust_role::calls::{Asked, Begun, Calls, Failure};
