@@ -10,6 +10,9 @@ use robust_shared::job::Job;
 use robust_shared::nearest::instead_of;
 use std::path::Path;
 
+/// Phases of a rule that are named in the table of all rules.
+const MOST_PHASES: usize = 6;
+
 /// Prints the rules in force in a running job.
 pub async fn run(endpoint: &Endpoint, rule: Option<&str>, json: bool) -> Result<(), CliError> {
     let mut client = endpoint.connect().await?;
@@ -72,14 +75,23 @@ fn watched(rules: &v1::Rules) -> Table {
             r.name.clone(),
             or_dash(&r.kind),
             r.roles.join(" "),
-            match r.phases.as_slice() {
-                [] => "all".to_owned(),
-                phases => phases.join(" "),
-            },
+            phases(&r.phases, rules.rules.len() == 1),
             r.action.clone(),
         ]);
     }
     table
+}
+
+/// A long list widens the table for all rules; of one rule that is asked for by its name it is told as a whole.
+fn phases(all: &[String], whole: bool) -> String {
+    match all {
+        [] => "all".to_owned(),
+        long if long.len() > MOST_PHASES && !whole => {
+            let shown = long[..MOST_PHASES].join(" ");
+            format!("{shown} and {} more", long.len() - MOST_PHASES)
+        }
+        all => all.join(" "),
+    }
 }
 
 fn values(rules: &v1::Rules) -> Table {

@@ -157,7 +157,7 @@ fn rules_shows_what_is_in_force_and_where_it_came_from() {
         text.lines().any(has)
     };
     assert!(
-        row(&["trainer idle", "hang", "ref_logprob old_logprob update"]),
+        row(&["trainer idle", "hang", "init load_checkpoint", "and 6 more"]),
         "{text}"
     );
     let set = "job file: detect.trainer_idle.window_s";
@@ -170,7 +170,7 @@ fn rules_shows_what_is_in_force_and_where_it_came_from() {
     assert!(row(&["hang", "600 s", "100 ms"]), "{text}");
     let one = out(&run(dir.path(), &["rules", "trainer idle"]));
     assert!(
-        one.contains("trainer idle") && !one.contains("link lost"),
+        one.contains("ref_logprob old_logprob") && !one.contains("link lost"),
         "{one}"
     );
     let wrong = run(dir.path(), &["rules", "trainer idel"]);
