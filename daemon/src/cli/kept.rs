@@ -149,6 +149,8 @@ const LED: &str = "etcd answers and knows how far the job's log counts, so that 
                    its keys below robust/JOB/, and start again";
 const MOVES: &str = "somebody writes the job's log, so that another controller of the job leads: end all of them before one goes on \
                      with --alone, as two controllers would write one log";
+const LEADS_TOO: &str = "etcd answers, and another controller leads the job with it, though this state directory went on alone: end one of \
+                         the two, and go on with the one whose work is to be kept";
 const WENT_ALONE: &str = "the job of this state directory has gone on without etcd, and what etcd knows of it, if anything, is older: \
                           start it with --alone again; there is no way back to several controllers";
 /// How long the log is looked at before a controller leads without etcd, and how often. Whoever leads a job at work writes
@@ -230,8 +232,12 @@ async fn alone(
     log: (&Remote, &str),
     state: &StateDir,
 ) -> Result<Place, Failure> {
-    // A job that went on without etcd before does so again, whatever etcd holds of the time before that.
-    if !state.alone().exists() {
+    if state.alone().exists() {
+        // It goes on again, whatever etcd holds of the time before, but not beside a controller that lives.
+        if setting.is_led().await? {
+            return Err(Failure::Candidate(LEADS_TOO));
+        }
+    } else {
         if setting.is_known_to_etcd().await? {
             return Err(Failure::Candidate(LED));
         }

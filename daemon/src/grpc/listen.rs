@@ -42,7 +42,7 @@ const QUIET: Duration = Duration::from_secs(20);
 
 /// So long the connections of those who were answered have to end, before the address is free: who is told on one that another
 /// controller leads is not to be told so when this one does.
-const LEAVES: Duration = Duration::from_secs(1);
+const LEAVES: Duration = Duration::from_millis(200);
 
 /// Why the daemon does not listen somewhere.
 #[derive(Debug, thiserror::Error)]

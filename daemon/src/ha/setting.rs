@@ -149,6 +149,26 @@ impl Setting {
         asked.await.unwrap_or(Ok(false))
     }
 
+    /// Whether a controller leads with etcd now: its sign there changes. False where nobody answers in time.
+    ///
+    /// # Errors
+    /// When etcd cannot be asked with these settings.
+    pub async fn is_led(&self) -> Result<bool, HaError> {
+        let (arbiter, key) = (self.arbiter()?, self.keys().sign());
+        let asked = timeout(ANSWERS, async {
+            let mut first = None;
+            loop {
+                if let Ok(Some(sign)) = arbiter.read(&key).await
+                    && *first.get_or_insert(sign.modified) != sign.modified
+                {
+                    break;
+                }
+                sleep(RETRY).await;
+            }
+        });
+        Ok(asked.await.is_ok())
+    }
+
     pub(super) fn keys(&self) -> Keys {
         Keys::new(&self.job)
     }

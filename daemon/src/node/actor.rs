@@ -27,6 +27,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 /// How long roles outlive their leader until a job says otherwise.
 const GRACE: Duration = Duration::from_secs(60);
+/// How long a leader waits for what is being started: for less than a node may be away.
+const STARTS: Duration = Duration::from_secs(2);
 /// What the leader is told of a signal.
 const ASKED: &str = "its daemon was asked to end";
 
@@ -63,11 +65,12 @@ pub(super) enum Lacking {
 /// How a node starts to sample; deferred until a job says how often.
 pub(super) type StartTelemetry = Box<dyn FnOnce(Duration) -> std::io::Result<Telemetry> + Send>;
 
-/// A leader's greeting, its life of the job and its term, which is answered when nothing of another job runs here, and
-/// nothing is being started.
+/// A leader's greeting, its life of the job and its term, and when it came; it is answered when nothing of another job
+/// runs here, and nothing is being started, or a start hangs.
 type Greeted = (
     (String, u64),
     oneshot::Sender<Result<Standing, EarlierTerm>>,
+    Instant,
 );
 
 /// See the module's doc.
@@ -268,7 +271,7 @@ impl Actor {
             return;
         }
         // An earlier one's link is broken by now.
-        self.greeted = Some(((run, epoch), answer));
+        self.greeted = Some(((run, epoch), answer, Instant::now()));
         if self.running_of_another_run() {
             tracing::warn!("the leader runs another job: roles of the one before are killed");
             self.kill_all();
@@ -277,7 +280,7 @@ impl Actor {
     }
 
     fn running_of_another_run(&self) -> bool {
-        let other = |((run, _), _): &((String, u64), _)| *run != self.memory.run;
+        let other = |((run, _), ..): &Greeted| *run != self.memory.run;
         self.greeted.as_ref().is_some_and(other) && self.runs_any()
     }
 
@@ -287,11 +290,13 @@ impl Actor {
     }
 
     pub(super) fn answer_greeting(&mut self) {
-        // What becomes of a start could be told to nobody until the leader is joined: the answer says what has become.
-        if self.running_of_another_run() || !self.starting.is_empty() {
+        // What becomes of a start could be told to nobody until the leader is joined: the answer says what has become,
+        // unless the start hangs.
+        let waits = |(.., since): &Greeted| !self.starting.is_empty() && since.elapsed() < STARTS;
+        if self.running_of_another_run() || self.greeted.as_ref().is_some_and(waits) {
             return;
         }
-        let Some(((run, epoch), answer)) = self.greeted.take() else {
+        let Some(((run, epoch), answer, _)) = self.greeted.take() else {
             return;
         };
         if self.memory.run != run {
@@ -310,7 +315,7 @@ impl Actor {
         self.told.append(&mut self.ended);
         let standing = Standing {
             identity: self.memory.identity.clone(),
-            running: self.memory.started.keys().copied().collect(),
+            running: self.running().collect(),
             ended: self.told.clone(),
             held: self.held.list(),
         };
@@ -443,6 +448,7 @@ impl Actor {
     }
 
     fn on_tick(&mut self) {
+        self.answer_greeting();
         self.say(Up::Beat(v1::NodeBeat {}));
         self.look_after_spares();
         let alone = self.away_since.is_some_and(|at| at.elapsed() > self.grace);

@@ -115,8 +115,8 @@ impl Backlog {
     }
 
     /// The one that was posted was not taken, and waits behind the others. True: it is dropped, as another one was taken
-    /// since it failed last, and the first that was taken in its stead is so long ago. The time of an outage, in which none
-    /// is taken, is not counted against it.
+    /// since it failed last, and the first that was taken in its stead is so long ago. An outage, in which none is taken,
+    /// drops none; one that came after another was taken counts as time.
     fn failed(&mut self, mut waiting: Waiting, in_all: Duration, now: Instant) -> bool {
         self.posting = false;
         self.failing = true;

@@ -242,8 +242,13 @@ impl Waiting {
             PollFd::new(&stdin, PollFlags::IN),
             PollFd::new(&self.bell, PollFlags::IN),
         ];
-        let wait = Timespec::try_from(DIES).unwrap_or_default();
-        retry_on_intr(|| poll(&mut all, Some(&wait))).map_err(not_held)?;
+        let begun = Instant::now();
+        let polled = retry_on_intr(|| {
+            let left = DIES.saturating_sub(begun.elapsed());
+            let left = Timespec::try_from(left).unwrap_or_default();
+            poll(&mut all, Some(&left))
+        });
+        polled.map_err(not_held)?;
         let [daemon, _] = all.map(|one| !one.revents().is_empty());
         self.still_lives(waits)?;
         let lives = "the program let go of what it was to wait on, or said something else";

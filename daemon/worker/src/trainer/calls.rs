@@ -253,11 +253,12 @@ impl Work {
 }
 
 /// What is answered to a daemon that started again, and does not know in which parts its predecessor asked for them: the
-/// step is over here. So all ranks were asked for its update, as this one has had all of their gradients, and each answers
-/// that from memory: nobody reads these.
+/// step is over here. So all ranks were asked for its update, as this one has had all of their gradients. Each answers that
+/// from memory, or, if it could not fetch a gradient, does it again with its own rows: nobody reads these. They are no
+/// numbers, so that a step in which somebody did would fail and not be learned from.
 fn not_needed(request: &OldLogprobs) -> LogprobsReply {
     let row = |sample: &Sample| Floats {
-        values: vec![0.0; sample.ids.len().saturating_sub(1)],
+        values: vec![f32::NAN; sample.ids.len().saturating_sub(1)],
     };
     LogprobsReply {
         rows: request.samples.iter().map(row).collect(),

@@ -367,13 +367,18 @@ fn a_daemon_that_starts_again_between_update_and_snapshot_asks_for_other_parts_a
     worked(&gang.restore(0, Vec::new()));
     let first = gang.train(1);
     worked(&first);
-    let whole = gang.call("old/all of it/1", |rank| {
+    let ask = |rank| {
         let samples = share(1, rank);
         Body::OldLogprobs(OldLogprobs { step: 1, samples })
-    });
+    };
+    let whole = gang.call("old/all of it/1", ask);
     worked(&whole);
     let lengths = |reply: &CallReply| match &reply.result {
-        Some(Answer::Logprobs(reply)) => reply.rows.iter().map(|row| row.values.len()).collect(),
+        Some(Answer::Logprobs(reply)) => {
+            let is_none = |value: &f32| value.is_nan();
+            assert!(reply.rows.iter().all(|row| row.values.iter().all(is_none)));
+            reply.rows.iter().map(|row| row.values.len()).collect()
+        }
         _ => Vec::new(),
     };
     let expected: Vec<usize> = share(1, 0).iter().map(|s| s.ids.len() - 1).collect();
@@ -384,7 +389,7 @@ fn a_daemon_that_starts_again_between_update_and_snapshot_asks_for_other_parts_a
     // A state that was restored has no update behind it that could be answered from memory.
     let shards = gang.snapshot(1);
     worked(&gang.restore(1, shards));
-    let refused = gang.train_refused(1);
+    let refused = gang.call("old/after the restore/1", ask).remove(0).error;
     assert!(refused.contains("state is of step 1"), "{refused}");
     gang.end();
 }
