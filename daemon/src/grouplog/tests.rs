@@ -122,15 +122,20 @@ async fn a_log_that_somebody_writes_is_seen_to_move_and_one_that_nobody_writes_i
     assert!(!moves((&remote, "job"), short).await.unwrap(), "no log");
     let first = site.open("a").await.unwrap();
     assert!(!moves((&remote, "job"), short).await.unwrap(), "nobody");
+    let seen = std::cell::Cell::new(false);
+    let looks = async {
+        let moved = moves((&remote, "job"), long).await.unwrap();
+        seen.set(true);
+        moved
+    };
+    // To the end of each: a store that is closed waits for its last write.
     let writes = async {
-        for n in 0..1000 {
+        for n in (0..).take_while(|_| !seen.get()) {
             write(&first, n).await;
         }
     };
-    tokio::select! {
-        moved = moves((&remote, "job"), long) => assert!(moved.unwrap()),
-        () = writes => panic!("nobody saw it move"),
-    }
+    let (moved, ()) = tokio::join!(looks, writes);
+    assert!(moved);
 }
 
 fn find(folder: &Path, text: &[u8]) -> bool {
