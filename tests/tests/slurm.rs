@@ -286,13 +286,12 @@ fn a_job_whose_time_is_over_ends_in_order_and_goes_on_when_it_is_submitted_again
 }
 
 #[test]
-fn with_candidates_a_job_goes_on_after_the_whole_allocation_ended_and_after_the_first_machine_is_lost()
- {
+fn with_candidates_a_job_goes_on_after_the_whole_allocation_ended() {
     let Some(etcd) = Etcd::start(3, Wire::Plain) else {
         return;
     };
     let elsewhere = tempfile::tempdir().unwrap();
-    let Some(mut job) = Job::new(&several(60, &etcd, elsewhere.path()), 3) else {
+    let Some(job) = Job::new(&several(40, &etcd, elsewhere.path()), 3) else {
         return;
     };
     let follow = |status: &Value| {
@@ -328,14 +327,6 @@ fn with_candidates_a_job_goes_on_after_the_whole_allocation_ended_and_after_the_
     let epoch = |status: &Value| status["controllers"]["epoch"].as_u64().unwrap();
     assert!(epoch(&again) > epoch(&before), "{again}");
 
-    job.slurm.lose("n1");
-    let after = job.until("the roles of a to run elsewhere", |s| {
-        on(s, "a") == 0 && is_whole(s) && step(s) > step(&again) + 1
-    });
-    assert_eq!(after["started_ms"], before["started_ms"]);
-    assert_ne!(after["controllers"]["leader"], "c0", "{after}");
-
-    // Nobody leads any more, and the script that would end the Slurm job is lost.
     let begun = Instant::now();
     while !job.slurm.asked("squeue", &["--noheader"]).is_empty() {
         job.patience(begun, "the Slurm job to end with the job");
