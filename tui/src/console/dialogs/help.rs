@@ -60,11 +60,9 @@ impl Screen for KeyHelp {
         let keys = self.keys(common.playback.is_some());
         let (room, rows) = sheet::inside(WIDE, area);
         let lines: Vec<String> = keys.iter().flat_map(|key| of_key(key, room)).collect();
-        let first = self.first.min(lines.len().saturating_sub(rows));
-        let shown = &lines[first..lines.len().min(first + rows)];
-        let left = lines.len() - first - shown.len();
+        let (shown, left) = sheet::scrolled(&lines, self.first, rows);
         drawn.below(left);
-        let foot = match (first, left) {
+        let foot = match (lines.len() - shown.len(), left) {
             (0, 0) => String::new(),
             (_, 0) => " k scrolls back ".to_owned(),
             (_, left) => format!(" {left} more, j k scroll "),

@@ -114,11 +114,9 @@ impl Screen for Inside {
         let width = area.width.saturating_sub(BESIDE).min(WIDEST);
         let (room, rows) = sheet::inside(width, area);
         let lines = self.lines(room);
-        let first = self.first.min(lines.len().saturating_sub(rows));
-        let last = lines.len().min(first + rows);
+        let (shown, left) = sheet::scrolled(&lines, self.first, rows);
         let fit = |line: &String| common.look.fit(line, room);
-        let shown: Vec<String> = lines[first..last].iter().map(fit).collect();
-        let left = lines.len() - last;
+        let shown: Vec<String> = shown.iter().map(fit).collect();
         drawn.below(left);
         let foot = match left {
             0 => " i again  p who answers  Esc ".to_owned(),

@@ -96,6 +96,14 @@ pub fn inside(width: u16, area: Rect) -> (usize, usize) {
     )
 }
 
+/// Those of the lines that are seen in so many rows, from this one on or from the last at which all rows are full, and how
+/// many are still to come.
+pub fn scrolled(lines: &[String], first: usize, rows: usize) -> (&[String], usize) {
+    let first = first.min(lines.len().saturating_sub(rows));
+    let shown = &lines[first..lines.len().min(first + rows)];
+    (shown, lines.len() - first - shown.len())
+}
+
 /// Rows that lines take. Words wrap at most a line earlier than cells would.
 pub fn rows(lines: &[String], room: usize) -> usize {
     let of = |line: &String| match Line::raw(line.as_str()).width() {

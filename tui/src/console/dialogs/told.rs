@@ -51,12 +51,10 @@ impl Screen for Told {
             false => wrapped(line, room),
         };
         let lines: Vec<String> = self.lines.iter().flat_map(broken).collect();
-        let first = self.first.min(lines.len().saturating_sub(rows));
-        let last = lines.len().min(first + rows);
+        let (shown, left) = sheet::scrolled(&lines, self.first, rows);
         // A word that is wider than the sheet has no place to be broken at.
         let fit = |line: &String| common.look.fit(line, room);
-        let shown: Vec<String> = lines[first..last].iter().map(fit).collect();
-        let left = lines.len() - last;
+        let shown: Vec<String> = shown.iter().map(fit).collect();
         drawn.below(left);
         let foot = match left {
             0 => " Esc closes ".to_owned(),
