@@ -5,7 +5,7 @@
 use super::gang::Stage;
 use super::gang::context::Turn;
 use super::roster::instance::Instance;
-use super::{Context, Core, CoreConfig, Mode, RuleSet, Sample, SlotRef, Strikes};
+use super::{Context, Core, CoreConfig, Mode, OwnLoop, RuleSet, Sample, SlotRef, Strikes};
 use crate::ids::{Generation, Incarnation, InstanceId, Role, Step, WeightVersion};
 use crate::time::Time;
 use std::time::Duration;
@@ -26,6 +26,36 @@ pub fn small(mode: Mode, steps: u64) -> CoreConfig {
         ..CoreConfig::default()
     }
 }
+
+/// The same job with a trainer whose loop is its own: without agents, without a last step, and without engines where
+/// nothing is published.
+pub fn own_loop(own: OwnLoop) -> CoreConfig {
+    CoreConfig {
+        own_loop: Some(own),
+        agents: 0,
+        rollouts: if own.publishes { 2 } else { 0 },
+        steps: u64::MAX,
+        ..small(Mode::Async, 0)
+    }
+}
+
+/// A loop that says nothing.
+pub const SILENT: OwnLoop = OwnLoop {
+    commits: false,
+    publishes: false,
+    keeps_state: false,
+};
+/// One that commits and publishes, with its state kept by the job.
+pub const KEPT: OwnLoop = OwnLoop {
+    commits: true,
+    publishes: true,
+    keeps_state: true,
+};
+/// The same, keeping its state itself.
+pub const OWN_STATE: OwnLoop = OwnLoop {
+    keeps_state: false,
+    ..KEPT
+};
 
 /// The rules of [`small`].
 pub fn quick_rules() -> RuleSet {

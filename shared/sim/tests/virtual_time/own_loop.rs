@@ -1,30 +1,6 @@
 //! Trainers whose loop is their own.
 use super::*;
-
-fn config(own: OwnLoop) -> CoreConfig {
-    CoreConfig {
-        own_loop: Some(own),
-        agents: 0,
-        rollouts: if own.publishes { 2 } else { 0 },
-        steps: u64::MAX,
-        ..small(Mode::Async, 0)
-    }
-}
-
-const SILENT: OwnLoop = OwnLoop {
-    commits: false,
-    publishes: false,
-    keeps_state: false,
-};
-const KEPT: OwnLoop = OwnLoop {
-    commits: true,
-    publishes: true,
-    keeps_state: true,
-};
-const OWN_STATE: OwnLoop = OwnLoop {
-    keeps_state: false,
-    ..KEPT
-};
+use robust_shared::core::inspect::{KEPT, OWN_STATE, SILENT, own_loop as config};
 
 #[test]
 fn the_job_is_completed_when_the_programs_end_after_as_many_steps_as_they_took() {

@@ -1,31 +1,7 @@
 //! Trainers whose loop is their own.
+use super::inspect::{KEPT, OWN_STATE, SILENT, own_loop as config};
 use super::script::Script;
 use super::*;
-
-fn config(own: OwnLoop) -> CoreConfig {
-    CoreConfig {
-        own_loop: Some(own),
-        agents: 0,
-        rollouts: if own.publishes { 2 } else { 0 },
-        steps: u64::MAX,
-        ..small(Mode::Async, 0)
-    }
-}
-
-const SILENT: OwnLoop = OwnLoop {
-    commits: false,
-    publishes: false,
-    keeps_state: false,
-};
-const KEPT: OwnLoop = OwnLoop {
-    commits: true,
-    publishes: true,
-    keeps_state: true,
-};
-const OWN_STATE: OwnLoop = OwnLoop {
-    keeps_state: false,
-    ..KEPT
-};
 
 fn commits(s: &mut Script, step: u64) {
     s.feed(Input::Gang(
